@@ -1,0 +1,1 @@
+//! forge-cuda: the CUDA backend.

@@ -1,0 +1,1 @@
+//! forge-wgpu: the portable backend over WebGPU.

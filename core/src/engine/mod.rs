@@ -1,0 +1,1 @@
+//! The engine: sequences, blocks, steps.

@@ -1,0 +1,1 @@
+//! The hybrid graph, written once over [`crate::Ops`].

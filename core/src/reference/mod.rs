@@ -1,0 +1,1 @@
+//! The CPU backend in f32: the meaning of every op.

@@ -1,0 +1,1 @@
+//! Text to token ids and back, from a `tokenizer.json` or a GGUF vocabulary.

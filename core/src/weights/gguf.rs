@@ -1,0 +1,1 @@
+//! GGUF files (v2, v3, split sets).

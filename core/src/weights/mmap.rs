@@ -1,0 +1,1 @@
+//! Read-only file mappings: the only unsafe of the loaders.

@@ -1,0 +1,1 @@
+//! Opens any checkpoint under canonical names.

@@ -1,0 +1,1 @@
+//! Hugging Face folders: one or many safetensors shards.

@@ -1,0 +1,1 @@
+//! forge's own container.

@@ -1,0 +1,3 @@
+//! forge: the command line and the server.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! forge-tests: cross-backend correctness tests.
