@@ -180,7 +180,10 @@ impl<'a> Source<'a> {
 
     /// True if any name starts with `prefix`.
     pub(crate) fn has_prefix(&self, prefix: &str) -> bool {
-        self.tensors.range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
+        self.tensors
+            .range(prefix.to_owned()..)
+            .next()
+            .is_some_and(|(name, _)| name.starts_with(prefix))
     }
 
     /// Removes the tensor `name`.
@@ -243,9 +246,8 @@ fn known_extra(name: &str) -> Option<&'static str> {
 
 /// Checks the shape; dimensions of 1 may be there or not (`[C, 1, K]` is `[C, K]`).
 pub(crate) fn fit(path: &Path, tensor: HostTensor, shape: &[usize]) -> Result<HostTensor> {
-    let significant = |shape: &[usize]| -> Vec<usize> {
-        shape.iter().copied().filter(|dim| *dim != 1).collect()
-    };
+    let significant =
+        |shape: &[usize]| -> Vec<usize> { shape.iter().copied().filter(|dim| *dim != 1).collect() };
     if significant(&tensor.shape) != significant(shape) {
         return Err(Error::format(
             path,
@@ -271,7 +273,9 @@ pub(crate) fn vector(path: &Path, tensor: &HostTensor, transform: Transform) -> 
         };
         if !value.is_finite() {
             let reason = match transform {
-                Transform::NegExp => format!("value {stored} at index {index} has no finite exponential"),
+                Transform::NegExp => {
+                    format!("value {stored} at index {index} has no finite exponential")
+                }
                 _ => format!("value {stored} at index {index} is not finite"),
             };
             return Err(Error::format(path, &*tensor.name, reason));

@@ -34,10 +34,12 @@ pub mod host;
 mod layout;
 pub mod mmap;
 mod names_gguf;
-mod names_hf;
+pub(crate) mod names_hf;
 pub mod open;
 pub mod quant;
 pub mod safetensors;
+#[cfg(test)]
+pub(crate) mod samples;
 pub mod ytf;
 
 use crate::config::ModelConfig;
