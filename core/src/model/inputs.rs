@@ -16,7 +16,8 @@ pub struct PassShape {
     pub outputs: usize,
 }
 
-/// Input tensors of a pass; see [`crate::ops`] for their meaning.
+/// Input tensors of a pass; see [`crate::ops`] for their meaning. All are views of one buffer, so
+/// that a step costs one copy to the device.
 pub struct StepInputs<B: Backend> {
     /// Sizes.
     pub shape: PassShape,
@@ -26,12 +27,30 @@ pub struct StepInputs<B: Backend> {
     pub positions: Tensor<B>,
     /// Rows of the KV pool written, i32 `[R]`, -1 = none.
     pub kv_rows: Tensor<B>,
+    /// Rows that go through the head, i32 `[N]`, -1 = padding.
+    pub out_rows: Tensor<B>,
     /// Sequence table, i32 `[S, 4]`.
     pub sequences: Tensor<B>,
     /// Block ids, i32 `[S, max_blocks]`.
     pub block_table: Tensor<B>,
-    /// Rows that go through the head, i32 `[N]`, -1 = padding.
-    pub out_rows: Tensor<B>,
+    packed: Tensor<B>,
+}
+
+/// Views start at multiples of 256 bytes, WebGPU's default offset alignment.
+const VIEW_ALIGNMENT: usize = 64;
+
+/// Starts of the six views and the total, in elements.
+fn view_starts(shape: PassShape, max_blocks: usize) -> ([usize; 6], usize) {
+    let PassShape { rows, sequences, outputs } = shape;
+    let lengths =
+        [rows, rows, rows, outputs.max(1), sequences * SEQUENCE_FIELDS, sequences * max_blocks];
+    let mut next = 0;
+    let starts = lengths.map(|length| {
+        let start = next;
+        next += length.next_multiple_of(VIEW_ALIGNMENT);
+        start
+    });
+    (starts, next)
 }
 
 impl<B: Backend> StepInputs<B> {
@@ -40,32 +59,40 @@ impl<B: Backend> StepInputs<B> {
     /// # Errors
     /// Allocation errors.
     pub fn new(backend: &B, shape: PassShape, max_blocks: usize) -> Result<Self> {
-        let ints = |dims: &[usize]| backend.zeros(Shape::new(dims), DType::I32);
-        Ok(Self {
-            shape,
-            ids: ints(&[shape.rows])?,
-            positions: ints(&[shape.rows])?,
-            kv_rows: ints(&[shape.rows])?,
-            sequences: ints(&[shape.sequences, SEQUENCE_FIELDS])?,
-            block_table: ints(&[shape.sequences, max_blocks])?,
-            out_rows: ints(&[shape.outputs.max(1)])?,
-        })
+        let (_, total) = view_starts(shape, max_blocks);
+        let packed = backend.zeros(Shape::new(&[total]), DType::I32)?;
+        Ok(Self::over(packed, shape, max_blocks))
     }
 
-    /// The first rows of these tensors, for a smaller pass.
+    fn over(packed: Tensor<B>, shape: PassShape, max_blocks: usize) -> Self {
+        let ([ids, positions, kv_rows, out_rows, sequences, blocks], _) =
+            view_starts(shape, max_blocks);
+        let view = |offset: usize, dims: &[usize]| {
+            let shape = Shape::new(dims);
+            Tensor { offset, shape, row_stride: shape.row_len(), ..packed.clone() }
+        };
+        Self {
+            shape,
+            ids: view(ids, &[shape.rows]),
+            positions: view(positions, &[shape.rows]),
+            kv_rows: view(kv_rows, &[shape.rows]),
+            out_rows: view(out_rows, &[shape.outputs.max(1)]),
+            sequences: view(sequences, &[shape.sequences, SEQUENCE_FIELDS]),
+            block_table: view(blocks, &[shape.sequences, max_blocks]),
+            packed,
+        }
+    }
+
+    /// The same memory laid out for a smaller pass.
     ///
     /// # Errors
-    /// Shape error if `shape` is larger.
+    /// [`Error::Invalid`] if `shape` needs more memory.
     pub fn view(&self, shape: PassShape) -> Result<Self> {
-        Ok(Self {
-            shape,
-            ids: self.ids.first_rows(shape.rows)?,
-            positions: self.positions.first_rows(shape.rows)?,
-            kv_rows: self.kv_rows.first_rows(shape.rows)?,
-            sequences: self.sequences.first_rows(shape.sequences)?,
-            block_table: self.block_table.first_rows(shape.sequences)?,
-            out_rows: self.out_rows.first_rows(shape.outputs.max(1))?,
-        })
+        let max_blocks = self.block_table.row_len();
+        if view_starts(shape, max_blocks).1 > self.packed.rows() {
+            return Err(Error::invalid("pass", format!("{shape:?} exceeds {:?}", self.shape)));
+        }
+        Ok(Self::over(self.packed.clone(), shape, max_blocks))
     }
 
     /// Writes a batch into the tensors, padding them to the shape.
@@ -77,35 +104,37 @@ impl<B: Backend> StepInputs<B> {
         let blocks = batch.sequences.iter().map(|s| s.blocks.len()).max().unwrap_or(0);
         let fits = batch.ids.len() <= self.shape.rows
             && batch.sequences.len() <= self.shape.sequences
-            && batch.out_rows.len() <= self.shape.outputs.max(1)
+            && batch.out_rows.len() <= self.shape.outputs
             && blocks <= max_blocks;
         if !fits {
             return Err(Error::invalid("batch", format!("larger than the pass {:?}", self.shape)));
         }
-        let padded = |values: &[i32], len: usize, fill: i32| -> Vec<i32> {
-            let mut all = values.to_vec();
-            all.resize(len, fill);
-            all
-        };
-        let put = |tensor: &Tensor<B>, values: &[i32]| {
-            backend.write(tensor, bytemuck::cast_slice(values))
-        };
-        put(&self.ids, &padded(&batch.ids, self.shape.rows, -1))?;
-        put(&self.positions, &padded(&batch.positions, self.shape.rows, -1))?;
-        put(&self.kv_rows, &padded(&batch.kv_rows, self.shape.rows, -1))?;
-        put(&self.out_rows, &padded(&batch.out_rows, self.shape.outputs.max(1), -1))?;
-        let mut table = Vec::with_capacity(self.shape.sequences * SEQUENCE_FIELDS);
-        let mut block_table = Vec::with_capacity(self.shape.sequences * max_blocks);
-        for sequence in &batch.sequences {
-            table.extend([sequence.first_row, sequence.rows, sequence.length, sequence.slot]);
-            block_table.extend(padded(&sequence.blocks, max_blocks, 0));
+        let ([ids, positions, kv_rows, out_rows, sequences, table], total) =
+            view_starts(self.shape, max_blocks);
+        let mut all = vec![0i32; total];
+        all[..sequences].fill(-1);
+        let vectors = [
+            (ids, &batch.ids),
+            (positions, &batch.positions),
+            (kv_rows, &batch.kv_rows),
+            (out_rows, &batch.out_rows),
+        ];
+        for (start, values) in vectors {
+            all[start..start + values.len()].copy_from_slice(values);
         }
-        let padding = self.shape.sequences - batch.sequences.len();
-        for _ in 0..padding {
-            table.extend([batch.ids.len() as i32, 0, 0, -1]);
+        for s in 0..self.shape.sequences {
+            let at = sequences + s * SEQUENCE_FIELDS;
+            let line = match batch.sequences.get(s) {
+                Some(s) => [s.first_row, s.rows, s.length, s.slot],
+                None => [batch.ids.len() as i32, 0, 0, -1],
+            };
+            all[at..at + SEQUENCE_FIELDS].copy_from_slice(&line);
         }
-        put(&self.sequences, &table)?;
-        put(&self.block_table, &block_table)
+        for (s, sequence) in batch.sequences.iter().enumerate() {
+            let at = table + s * max_blocks;
+            all[at..at + sequence.blocks.len()].copy_from_slice(&sequence.blocks);
+        }
+        backend.write(&self.packed.first_rows(total)?, bytemuck::cast_slice(&all))
     }
 }
 
