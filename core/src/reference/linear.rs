@@ -1,39 +1,28 @@
 //! `x W^T` straight from the stored blocks, for plain weights and for routed experts.
 
+use super::matmul::Matmul;
 use super::{Cpu, view};
 use crate::backend::Weight;
 use crate::error::{Error, Result};
 use crate::tensor::Tensor;
-use crate::weights::quant::StorageType;
-
-fn matmul(
-    bytes: &[u8],
-    storage: StorageType,
-    columns: usize,
-    x: (&[f32], usize),
-    rows: usize,
-    out: (&mut [f32], usize),
-) -> Result<()> {
-    let row_bytes = storage.row_bytes(columns).unwrap_or(1);
-    let mut w = vec![0.0; columns];
-    for (o, row) in bytes.chunks(row_bytes).enumerate() {
-        storage.dequantize(row, &mut w)?;
-        for r in 0..rows {
-            let x = &x.0[r * x.1..][..columns];
-            out.0[r * out.1 + o] = x.iter().zip(&w).map(|(a, b)| a * b).sum();
-        }
-    }
-    Ok(())
-}
 
 pub(super) fn linear(x: &Tensor<Cpu>, w: &Weight<Cpu>, out: &Tensor<Cpu>) -> Result<()> {
     let rows = x.rows();
     let (x, mut out) = (view::read("linear", x)?, view::write("linear", out)?);
     let (out, stride) = out.flat();
+    let (x, x_stride) = x.flat();
     let mut first = 0;
     for part in w.storage.iter() {
-        let target = (&mut out[first..], stride);
-        matmul(part.data.as_slice(), part.storage, w.columns, x.flat(), rows, target)?;
+        let matmul = Matmul {
+            storage: part.storage,
+            weights: part.data.as_slice(),
+            out_rows: part.total_rows(),
+            columns: w.columns,
+            x,
+            x_stride,
+            rows,
+        };
+        matmul.run(&mut out[first..], stride)?;
         first += part.total_rows();
     }
     Ok(())
@@ -66,8 +55,16 @@ pub(super) fn moe_linear(
             for part in w.storage.iter() {
                 let bytes = part.data.len() / w.experts;
                 let data = &part.data.as_slice()[expert * bytes..(expert + 1) * bytes];
-                let target = (&mut out[first..], w.rows);
-                matmul(data, part.storage, w.columns, (x, w.columns), 1, target)?;
+                let matmul = Matmul {
+                    storage: part.storage,
+                    weights: data,
+                    out_rows: part.total_rows() / w.experts,
+                    columns: w.columns,
+                    x,
+                    x_stride: w.columns,
+                    rows: 1,
+                };
+                matmul.run(&mut out[first..], w.rows)?;
                 first += part.total_rows() / w.experts;
             }
         }

@@ -9,6 +9,7 @@ mod embed;
 mod gated_delta_rule;
 pub mod kv_codec;
 mod linear;
+mod matmul;
 mod moe;
 mod norm;
 mod paged_attention;
