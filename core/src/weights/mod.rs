@@ -29,6 +29,7 @@
 
 pub mod gguf;
 pub mod host;
+mod layout;
 pub mod mmap;
 pub mod open;
 pub mod quant;
@@ -43,7 +44,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Where the tokenizer of a checkpoint comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TokenizerSource {
     /// The text of a `tokenizer.json`.
     Json(String),
@@ -52,7 +54,8 @@ pub enum TokenizerSource {
 }
 
 /// `tokenizer.ggml.*` of a GGUF file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GgufVocabulary {
     /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
     pub model: String,
