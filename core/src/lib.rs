@@ -9,6 +9,7 @@ pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod ids;
+pub mod inspect;
 pub mod kv;
 pub mod model;
 pub mod ops;
