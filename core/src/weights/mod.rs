@@ -34,6 +34,8 @@ pub mod mmap;
 pub mod open;
 pub mod quant;
 pub mod safetensors;
+#[cfg(test)]
+mod testing;
 pub mod ytf;
 
 use crate::config::ModelConfig;
