@@ -27,10 +27,14 @@
 //! | `mtp.embed_norm`, `mtp.hidden_norm`, `mtp.norm` | `[H]` |
 //! | `mtp.attn_norm`, `mtp.attn.*`, `mtp.ffn_norm`, `mtp.ffn.*` / `mtp.moe.*` | as a layer |
 
+pub(crate) mod canonical;
+mod generation;
 pub mod gguf;
 pub mod host;
 mod layout;
 pub mod mmap;
+mod names_gguf;
+mod names_hf;
 pub mod open;
 pub mod quant;
 pub mod safetensors;
