@@ -110,7 +110,7 @@ const fn spread_bytes() -> [[u8; 8]; 256] {
     let mut table = [[0; 8]; 256];
     let mut index = 0;
     while index < 256 * 8 {
-        table[index / 8][index % 8] = (index / 8 >> (index % 8)) as u8 & 1;
+        table[index / 8][index % 8] = ((index / 8) >> (index % 8)) as u8 & 1;
         index += 1;
     }
     table

@@ -161,7 +161,7 @@ impl StorageType {
     /// Bytes of a row of `columns` values; `None` if that is not a whole number of blocks.
     pub const fn row_bytes(self, columns: usize) -> Option<usize> {
         let (values, bytes) = self.block();
-        if columns % values != 0 {
+        if !columns.is_multiple_of(values) {
             return None;
         }
         (columns / values).checked_mul(bytes)
