@@ -40,6 +40,8 @@ pub mod quant;
 pub mod safetensors;
 #[cfg(test)]
 pub(crate) mod samples;
+#[cfg(test)]
+mod testing;
 pub mod ytf;
 
 use crate::config::ModelConfig;

@@ -39,19 +39,91 @@ impl Half {
     }
 }
 
+/// A block of `VALUES` weights, byte for byte as it is stored.
+pub(super) trait Block<const VALUES: usize>: Pod {
+    /// Exact values. Inlined into callers compiled for wider instruction sets; therefore without
+    /// closures, which would be compiled for the smallest set wherever they are not inlined.
+    fn decode(&self, out: &mut [f32; VALUES]);
+}
+
+/// Stands at the start of the loops over blocks and sub-blocks. It compiles to nothing, but keeps
+/// the compiler from computing value `j` of many blocks at a time, which ends in scattered stores;
+/// within a block the values lie side by side.
+#[inline(always)]
+pub(super) fn boundary() {
+    std::hint::black_box(());
+}
+
 /// Decodes blocks one after the other. Surplus bytes or values are left alone; callers check.
 #[inline(always)]
-pub(super) fn decode_blocks<Block: Pod, const VALUES: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    decode: impl Fn(&Block, &mut [f32; VALUES]),
-) {
-    let blocks = bytes.chunks_exact(size_of::<Block>());
-    for (block, values) in blocks.zip(out.as_chunks_mut::<VALUES>().0) {
-        if let Ok(block) = bytemuck::try_from_bytes(block) {
-            decode(block, values);
+pub(super) fn decode_blocks<B: Block<VALUES>, const VALUES: usize>(bytes: &[u8], out: &mut [f32]) {
+    let whole = bytes.len() - bytes.len() % size_of::<B>();
+    // The cast cannot fail: blocks have no alignment and divide the length.
+    let blocks: &[B] = bytemuck::try_cast_slice(&bytes[..whole]).unwrap_or_default();
+    for (block, values) in blocks.iter().zip(out.as_chunks_mut::<VALUES>().0) {
+        if VALUES > 1 {
+            boundary();
         }
+        block.decode(values);
     }
+}
+
+/// Codes of 16 weights that lie side by side. The decoders work on such arrays by value, which the
+/// compiler turns into vectors whatever it knows about overlapping memory.
+pub(super) type Codes = [i32; 16];
+
+/// `(byte >> shift) & mask` of 16 bytes.
+#[inline(always)]
+pub(super) fn bits(bytes: &[u8; 16], shift: usize, mask: i32) -> Codes {
+    let mut codes = [0; 16];
+    for (code, &byte) in codes.iter_mut().zip(bytes) {
+        *code = (i32::from(byte) >> shift) & mask;
+    }
+    codes
+}
+
+/// `low | (high << 4)`.
+#[inline(always)]
+pub(super) fn joined(low: Codes, high: Codes) -> Codes {
+    let mut codes = low;
+    for (code, high) in codes.iter_mut().zip(high) {
+        *code |= high << 4;
+    }
+    codes
+}
+
+/// The low 16 bits of a word.
+#[inline(always)]
+pub(super) fn spread_bits(word: u32) -> Codes {
+    const PLACES: [u32; 16] = [
+        1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000, 0x4000,
+        0x8000,
+    ];
+    let mut codes = [0; 16];
+    for (code, place) in codes.iter_mut().zip(PLACES) {
+        *code = i32::from(word & place != 0);
+    }
+    codes
+}
+
+/// `scale * (code - zero)`.
+#[inline(always)]
+pub(super) fn scaled(scale: f32, codes: Codes, zero: i32) -> [f32; 16] {
+    let mut values = [0.0; 16];
+    for (value, code) in values.iter_mut().zip(codes) {
+        *value = scale * (code - zero) as f32;
+    }
+    values
+}
+
+/// `scale * code + offset`.
+#[inline(always)]
+pub(super) fn affine(scale: f32, codes: Codes, offset: f32) -> [f32; 16] {
+    let mut values = [0.0; 16];
+    for (value, code) in values.iter_mut().zip(codes) {
+        *value = scale * code as f32 + offset;
+    }
+    values
 }
 
 /// Encodes blocks one after the other onto `out`. `encode` gives up on a block whose scale does not
@@ -59,10 +131,10 @@ pub(super) fn decode_blocks<Block: Pod, const VALUES: usize>(
 ///
 /// # Errors
 /// The index of the first value of the block given up.
-pub(super) fn encode_blocks<Block: Pod, const VALUES: usize>(
+pub(super) fn encode_blocks<B: Block<VALUES>, const VALUES: usize>(
     values: &[f32],
     out: &mut Vec<u8>,
-    encode: impl Fn(&[f32; VALUES]) -> Option<Block>,
+    encode: impl Fn(&[f32; VALUES]) -> Option<B>,
 ) -> Result<(), usize> {
     for (index, values) in values.as_chunks::<VALUES>().0.iter().enumerate() {
         let block = encode(values).ok_or(index * VALUES)?;

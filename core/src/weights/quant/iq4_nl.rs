@@ -1,6 +1,6 @@
 //! IQ4_NL: 4-bit codes of a non-linear scale, blocks of 32.
 
-use super::block::{Half, extreme, pack_nibbles, reciprocal};
+use super::block::{Block, Half, extreme, pack_nibbles, reciprocal};
 use super::grids::IQ4_NL_VALUES;
 use bytemuck::{Pod, Zeroable};
 
@@ -12,9 +12,11 @@ pub(super) struct Iq4Nl {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Iq4Nl, out: &mut [f32; 32]) {
-    decode_codes(block.d.to_f32(), &block.qs, out);
+impl Block<32> for Iq4Nl {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        decode_codes(self.d.to_f32(), &self.qs, out);
+    }
 }
 
 /// 32 weights of scale `d`; also the inner loop of IQ4_XS.

@@ -1,6 +1,6 @@
 //! Q4_0: `d * (q - 8)`, blocks of 32.
 
-use super::block::{Half, extreme, pack_nibbles, reciprocal};
+use super::block::{Block, Half, bits, extreme, pack_nibbles, reciprocal, scaled};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: weight `j` in the low nibble of `qs[j]`, weight `j + 16` in the high one.
@@ -11,12 +11,13 @@ pub(super) struct Q4_0 {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q4_0, out: &mut [f32; 32]) {
-    let d = block.d.to_f32();
-    for (j, &q) in block.qs.iter().enumerate() {
-        out[j] = d * (i32::from(q & 15) - 8) as f32;
-        out[j + 16] = d * (i32::from(q >> 4) - 8) as f32;
+impl Block<32> for Q4_0 {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = self.d.to_f32();
+        for (half, values) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            *values = scaled(d, bits(&self.qs, 4 * half, 15), 8);
+        }
     }
 }
 

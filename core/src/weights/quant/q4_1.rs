@@ -1,6 +1,6 @@
 //! Q4_1: `d * q + m`, blocks of 32.
 
-use super::block::{Half, pack_nibbles, range, reciprocal};
+use super::block::{Block, Half, affine, bits, pack_nibbles, range, reciprocal};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: weight `j` in the low nibble of `qs[j]`, weight `j + 16` in the high one.
@@ -12,12 +12,13 @@ pub(super) struct Q4_1 {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q4_1, out: &mut [f32; 32]) {
-    let (d, m) = (block.d.to_f32(), block.m.to_f32());
-    for (j, &q) in block.qs.iter().enumerate() {
-        out[j] = d * f32::from(q & 15) + m;
-        out[j + 16] = d * f32::from(q >> 4) + m;
+impl Block<32> for Q4_1 {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = (self.d.to_f32(), self.m.to_f32());
+        for (half, values) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            *values = affine(d, bits(&self.qs, 4 * half, 15), m);
+        }
     }
 }
 

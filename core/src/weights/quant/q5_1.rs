@@ -1,6 +1,9 @@
 //! Q5_1: `d * q + m`, blocks of 32.
 
-use super::block::{Half, pack_fifth_bits, pack_nibbles, range, reciprocal};
+use super::block::{
+    Block, Half, affine, bits, joined, pack_fifth_bits, pack_nibbles, range, reciprocal,
+    spread_bits,
+};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: nibbles as in Q4_1, the fifth bit of weight `e` in bit `e` of `qh`.
@@ -13,15 +16,15 @@ pub(super) struct Q5_1 {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q5_1, out: &mut [f32; 32]) {
-    let (d, m) = (block.d.to_f32(), block.m.to_f32());
-    let high = u32::from_le_bytes(block.qh);
-    for (j, &q) in block.qs.iter().enumerate() {
-        let first = u32::from(q & 15) | (((high >> j) & 1) << 4);
-        let second = u32::from(q >> 4) | (((high >> (j + 16)) & 1) << 4);
-        out[j] = d * first as i32 as f32 + m;
-        out[j + 16] = d * second as i32 as f32 + m;
+impl Block<32> for Q5_1 {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = (self.d.to_f32(), self.m.to_f32());
+        let high = u32::from_le_bytes(self.qh);
+        for (half, values) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            let low = bits(&self.qs, 4 * half, 15);
+            *values = affine(d, joined(low, spread_bits(high >> (16 * half))), m);
+        }
     }
 }
 
