@@ -36,6 +36,9 @@ pub struct ConvertProgress<'a> {
     pub total_bytes: u64,
 }
 
+/// Called before each tensor.
+pub type ConvertCallback<'a> = Box<dyn FnMut(ConvertProgress<'_>) + 'a>;
+
 /// How to convert.
 #[derive(Default)]
 pub struct ConvertOptions<'a> {
@@ -46,7 +49,7 @@ pub struct ConvertOptions<'a> {
     /// Quantise again what is quantised already, which costs more accuracy than the type shows.
     pub allow_requantise: bool,
     /// Called before each tensor.
-    pub progress: Option<Box<dyn FnMut(ConvertProgress<'_>) + 'a>>,
+    pub progress: Option<ConvertCallback<'a>>,
 }
 
 /// A tensor of a [`ConvertReport`].

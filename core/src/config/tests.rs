@@ -2,6 +2,7 @@ use super::*;
 use crate::error::Error;
 use crate::weights::gguf::{GgufArray, GgufFile, GgufValue};
 use crate::weights::samples::gguf;
+use proptest::prelude::*;
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -404,5 +405,67 @@ fn a_configuration_survives_json() {
     ] {
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<ModelConfig>(&text).unwrap(), config);
+    }
+}
+
+/// Values that a damaged or hostile file may hold.
+fn any_value() -> impl Strategy<Value = Value> {
+    prop_oneof![
+        any::<u64>().prop_map(|v| json!(v)),
+        (0u64..64).prop_map(|v| json!(v)),
+        any::<i64>().prop_map(|v| json!(v)),
+        any::<f64>().prop_map(|v| json!(v)),
+        any::<bool>().prop_map(|v| json!(v)),
+        Just(Value::Null),
+        "[a-z_]{0,12}".prop_map(|v| json!(v)),
+        proptest::collection::vec(0u32..9, 0..4).prop_map(|v| json!(v)),
+        Just(json!({"rope_type": "llama3", "factor": -1, "partial_rotary_factor": 0.999})),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn no_json_value_breaks_the_reader(
+        moe in any::<bool>(),
+        changes in proptest::collection::vec((0usize..64, any_value()), 1..4),
+    ) {
+        let mut value = hybrid();
+        for key in [
+            "num_experts", "num_experts_per_tok", "moe_intermediate_size",
+            "shared_expert_intermediate_size", "layer_types", "full_attention_interval",
+            "text_config", "rope_scaling", "sliding_window", "partial_rotary_factor",
+        ] {
+            value[key] = Value::Null;
+        }
+        if moe {
+            value["model_type"] = json!("qwen3_5_moe_text");
+        }
+        let keys: Vec<String> = value.as_object().unwrap().keys().cloned().collect();
+        for (index, change) in changes {
+            value[keys[index % keys.len()].as_str()] = change;
+        }
+        if let Ok(config) = read(&value) {
+            config.check(Path::new("config.json")).unwrap();
+            // Sizes that plans are made of do not overflow.
+            let _ = config.state_bytes();
+            let _ = crate::weights::canonical::slots(&config, &|_| moe);
+        }
+    }
+
+    #[test]
+    fn no_gguf_value_breaks_the_reader(index in 0usize..64, value in any_value()) {
+        let mut file = file();
+        let keys: Vec<String> =
+            file.metadata.keys().filter(|key| !key.starts_with("tokenizer")).cloned().collect();
+        let value = match value {
+            Value::Number(n) => n.as_u64().map_or(GgufValue::F64(n.as_f64().unwrap_or(0.0)), GgufValue::U64),
+            Value::Bool(v) => GgufValue::Bool(v),
+            Value::Array(v) => GgufValue::Array(GgufArray::U32(vec![3; v.len()])),
+            other => GgufValue::String(other.to_string()),
+        };
+        file.metadata.insert(keys[index % keys.len()].clone(), value);
+        if let Ok(config) = ModelConfig::from_gguf(&file) {
+            config.check(Path::new("file.gguf")).unwrap();
+        }
     }
 }

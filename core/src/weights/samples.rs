@@ -1,33 +1,16 @@
 //! Models that tests open, and hand-made variants of them.
 
+pub(crate) use super::testing::{fixture, shared};
+
 use super::gguf::GgufFile;
 use super::host::HostTensor;
 use super::quant::StorageType;
 use super::safetensors::SafetensorsFolder;
 use crate::config::ModelConfig;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 /// Tensors by name.
 pub(crate) type Tensors = BTreeMap<String, HostTensor>;
-
-/// A folder of `tests/fixtures`.
-pub(crate) fn fixture(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures").join(name)
-}
-
-/// A path in `shared/` beside the repository; says so if it is not there.
-pub(crate) fn shared(name: &str) -> Option<PathBuf> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let found = ["../shared", "../../shared"]
-        .into_iter()
-        .map(|place| root.join(place).join(name))
-        .find(|path| path.exists());
-    if found.is_none() {
-        println!("skipped: shared/{name} is not beside the repository");
-    }
-    found
-}
 
 /// Configuration and raw tensors of a fixture folder.
 pub(crate) fn folder(name: &str) -> (ModelConfig, Tensors) {

@@ -8,12 +8,12 @@ fn root() -> PathBuf {
 }
 
 /// A file of `tests/fixtures`.
-pub(super) fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     root().join("tests/fixtures").join(name)
 }
 
 /// Every fixture `*/model*.<extension>`.
-pub(super) fn fixtures(extension: &str) -> Vec<PathBuf> {
+pub(crate) fn fixtures(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for model in fs::read_dir(fixture("")).unwrap() {
         for file in fs::read_dir(model.unwrap().path()).unwrap() {
@@ -29,7 +29,7 @@ pub(super) fn fixtures(extension: &str) -> Vec<PathBuf> {
 }
 
 /// A folder of `shared/` beside the repository; says so if it is not there.
-pub(super) fn shared(name: &str) -> Option<PathBuf> {
+pub(crate) fn shared(name: &str) -> Option<PathBuf> {
     let found = ["../shared", "../../shared"]
         .into_iter()
         .map(|beside| root().join(beside).join(name))

@@ -101,6 +101,11 @@ fn faults_name_the_tensor_of_the_file() {
         });
         assert_eq!(message, format!("file.gguf: {name}: value NaN at index 1 is not finite"));
     }
+    let mut llama = gguf("llama-dense/model-F16.gguf");
+    let changed = with_value(&llama.tensors["rope_freqs.weight"], 3, 0.0);
+    llama.tensors.insert("rope_freqs.weight".into(), changed);
+    let message = assembled(llama).unwrap_err().to_string();
+    assert!(message.contains("rope_freqs.weight: divisor 0 at index 3"), "{message}");
     let mut file = hybrid();
     let buffer = "blk.3.attn_rot_embd.weight";
     file.tensors.insert(buffer.into(), made(buffer, &[4]));
