@@ -193,7 +193,8 @@ impl<B: Backend> Tensor<B> {
         dtype: DType,
         dims: &[usize],
     ) -> Result<()> {
-        let same_len = self.rows() == dims[0] && self.row_len() == dims[1..].iter().product();
+        let same_len =
+            self.rows() == dims[0] && self.row_len() == dims[1..].iter().product::<usize>();
         if self.dtype == dtype && same_len {
             return Ok(());
         }
@@ -223,6 +224,12 @@ pub struct Heads<B: Backend> {
     pub stride: usize,
     /// Values of a head.
     pub dim: usize,
+}
+
+impl<B: Backend> Clone for Heads<B> {
+    fn clone(&self) -> Self {
+        Self { tensor: self.tensor.clone(), ..*self }
+    }
 }
 
 impl<B: Backend> Heads<B> {
