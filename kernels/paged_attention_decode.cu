@@ -5,18 +5,20 @@
 //         rescaling to the common maximum (Dao et al., "Flash-Decoding", 2023).
 // shapes  q, pages, sequences, block_table, out: as paged_attention_prefill. partials f32:
 //         values [R, query_heads, splits, D], then (maximum, sum) [R, query_heads, splits, 2].
-//         counters i32 [R * kv_heads], zero between launches. Padding rows receive zeros.
+//         Padding rows receive zeros.
 // launch  grid (splits * item_tiles, kv_heads, S), 32 WARPS threads. Items are the rows of a
 //         sequence times the query heads of the KV head, row-major; a block owns 16 of them (more in
 //         turn, if a sequence has more than 16 item_tiles) and one split of the pages. The number
 //         of splits in use follows from the sequence's real length, the other blocks leave at
 //         once. A warp owns every WARPS-th page of the split and streams its key and value planes
-//         through a ring of DEPTH planes of its own: no block barrier until the merge. The block
-//         that finishes last adds the splits in order of their number: the result does not depend
-//         on which one it is. Dynamic shared memory: `decode_shared_bytes` in the launcher.
+//         through a ring of DEPTH planes of its own: no block barrier until the merge. Dynamic
+//         shared memory: `decode_shared_bytes` in the launcher. A sequence with one split in use is
+//         done; else paged_attention_combine, grid (R, query_heads), D / 4 threads, adds the splits
+//         in the order of their numbers.
 // bytes   the sequence's keys and values once per 16 items (the item tiles are neighbours in the
-//         grid, so that all but the first read L2); q and out once.
-// limits  D 64, 128 or 256; group <= 16; splits <= 128; KV type f16, bf16, q8_0 (scale groups of
+//         grid, so that all but the first read L2); q and out once; 8 D splits bytes of partials
+//         per row and query head, which stay in L2.
+// limits  D 64, 128 or 256; group <= 16; KV type f16, bf16, q8_0 (scale groups of
 //         32) or fp8; q, out and strides of 16-byte multiples; pages 16-byte aligned.
 // numerics q as the sum of two 16-bit values, so scores have f32 accuracy for stored keys;
 //         probabilities rounded to f16, for bf16 KV as the sum of two bf16; all sums in f32. q8_0 and
@@ -27,7 +29,12 @@
 constexpr int DECODE_ITEMS = 16;
 // Pages that make another split worth its merge.
 constexpr int DECODE_SPLIT_PAGES = 8;
-constexpr int DECODE_MAX_SPLITS = 128;
+
+// Splits that share the keys of a sequence, of the `splits` that were launched.
+INLINE int used_splits(int length, int splits) {
+    constexpr int KEYS = DECODE_SPLIT_PAGES * PAGE_TOKENS;
+    return min(splits, (length + KEYS - 1) / KEYS);
+}
 
 // A warp's stream of key and value planes: plane 2n is the keys of its n-th page, 2n + 1 the values.
 template <int D, int KIND, int WARPS, int DEPTH>
@@ -40,25 +47,25 @@ struct PlaneRing {
     static constexpr int CONVERTED_BYTES = kv_quantised(KIND) ? PAGE_TOKENS * D * 2 : 0;
     static constexpr int WARP_BYTES = DEPTH * SLOT_BYTES + CONVERTED_BYTES;
 
-    const unsigned char* pages;
+    const u8* pages;
     const int* blocks;  // of the warp's pages: entry n * WARPS is the n-th
-    unsigned char* memory;
+    u8* memory;
     int kv_heads, head, page_count, first_page, length;
-    int issued, write_slot, read_slot, block_ids;
+    int issued, consumed, write_slot, read_slot, block_ids;
 
     // Starts the copy of the next plane; past the end, an empty group keeps the count.
-    __device__ __forceinline__ void issue() {
+    INLINE void issue() {
         const int lane = threadIdx.x & 31, n = issued >> 1;
         if (n < page_count) {
             if ((issued & 63) == 0) {
                 // One table read serves 32 pages; its latency would otherwise precede every copy.
                 block_ids = n + lane < page_count ? blocks[(n + lane) * WARPS] : 0;
             }
-            const long long block = __shfl_sync(0xffffffffu, block_ids, n & 31);
+            const i64 block = __shfl_sync(FULL, block_ids, n & 31);
             const PlaneAddress from =
                 plane_address<D, KIND>(pages, block, kv_heads, issued & 1, head);
             const int valid_rows = length - (first_page + n * WARPS) * PAGE_TOKENS;
-            unsigned char* slot = memory + write_slot * SLOT_BYTES;
+            u8* slot = memory + write_slot * SLOT_BYTES;
 #pragma unroll
             for (int i = 0; i < PAGE_TOKENS * CHUNKS / 32; ++i) {
                 const int index = i * 32 + lane, row = index / CHUNKS, chunk = index % CHUNKS;
@@ -70,26 +77,30 @@ struct PlaneRing {
                 copy_async_16(slot + VALUES_BYTES + lane * 16, from.scales + lane * 16);
             }
         }
-        copy_async_commit();
+        cp_async_commit();
         ++issued;
         write_slot = write_slot + 1 == DEPTH ? 0 : write_slot + 1;
     }
 
     // The oldest plane as a tile of 16-bit values. `release` must follow the last read of it.
-    __device__ __forceinline__ const unsigned char* wait() {
-        copy_async_wait<DEPTH - 1>();
+    INLINE const u8* wait() {
+        cp_async_wait<DEPTH - 1>();
         __syncwarp();
-        const unsigned char* slot = memory + read_slot * SLOT_BYTES;
+        const u8* slot = memory + read_slot * SLOT_BYTES;
         read_slot = read_slot + 1 == DEPTH ? 0 : read_slot + 1;
+        const int valid_rows = length - (first_page + (consumed >> 1) * WARPS) * PAGE_TOKENS;
+        ++consumed;
         if constexpr (!kv_quantised(KIND)) return slot;
-        unsigned char* converted = memory + DEPTH * SLOT_BYTES;
-        const unsigned short* scales = reinterpret_cast<const unsigned short*>(slot + VALUES_BYTES);
+        u8* converted = memory + DEPTH * SLOT_BYTES;
+        const u16* scales = reinterpret_cast<const u16*>(slot + VALUES_BYTES);
 #pragma unroll
         for (int i = 0; i < PAGE_TOKENS * CHUNKS / 32; ++i) {
             const int index = i * 32 + (threadIdx.x & 31);
             const int row = index / CHUNKS, chunk = index % CHUNKS;
             uint4 bytes = *reinterpret_cast<const uint4*>(slot + index * 16);
-            const uint scale = KIND == KV_Q8_0 ? scales[row * (D / 32) + chunk / 2] : 0;
+            // Scales past the length are whatever the page held before.
+            u32 scale = 0;
+            if (KIND == KV_Q8_0 && row < valid_rows) scale = scales[row * (D / 32) + chunk / 2];
             uint4 first, last;
             bytes_to_f16_16<KIND>(bytes, scale, first, last);
             *reinterpret_cast<uint4*>(converted + tile_offset<D>(row, 2 * chunk)) = first;
@@ -99,7 +110,7 @@ struct PlaneRing {
         issue();
         return converted;
     }
-    __device__ __forceinline__ void release() {
+    INLINE void release() {
         if (kv_quantised(KIND)) return;
         __syncwarp();
         issue();
@@ -108,9 +119,9 @@ struct PlaneRing {
 
 // Scaled queries of items [first_item, + 16) as two tiles whose sum they are.
 template <int D, int KIND>
-__device__ __forceinline__ void store_queries(unsigned char* high, unsigned char* low,
-                                              const float* q, long long row_stride,
-                                              long long head_stride, int first_row, int first_head,
+INLINE void store_queries(u8* high, u8* low,
+                                              const float* q, i64 row_stride,
+                                              i64 head_stride, int first_row, int first_head,
                                               int group, int first_item, int item_count,
                                               float factor) {
     for (int i = threadIdx.x; i < DECODE_ITEMS * (D / 2); i += blockDim.x) {
@@ -123,12 +134,12 @@ __device__ __forceinline__ void store_queries(unsigned char* high, unsigned char
         }
         value.x *= factor;
         value.y *= factor;
-        const uint rounded = pack_pair<KIND>(value.x, value.y);
-        const uint rest = pack_pair<KIND>(value.x - unpack_low<KIND>(rounded),
-                                          value.y - unpack_low<KIND>(rounded >> 16));
+        const u32 rounded = pack_pair<KIND>(value.x, value.y);
+        const float2 kept = unpack_pair<KIND>(rounded);
+        const u32 rest = pack_pair<KIND>(value.x - kept.x, value.y - kept.y);
         const int offset = tile_offset<D>(row, pair / 4) + (pair % 4) * 4;
-        *reinterpret_cast<uint*>(high + offset) = rounded;
-        *reinterpret_cast<uint*>(low + offset) = rest;
+        *reinterpret_cast<u32*>(high + offset) = rounded;
+        *reinterpret_cast<u32*>(low + offset) = rest;
     }
 }
 
@@ -140,8 +151,8 @@ struct Running {
 };
 
 template <int D, int KIND>
-__device__ __forceinline__ void page_scores(float (&s)[2][4], const unsigned char* high,
-                                            const unsigned char* low, const unsigned char* keys) {
+INLINE void page_scores(float (&s)[2][4], const u8* high,
+                                            const u8* low, const u8* keys) {
     const int lane = threadIdx.x & 31;
     const int query_row = lane & 15, query_chunk = lane >> 4;
     const int key_row = (lane >> 4) * 8 + (lane & 7), key_chunk = (lane >> 3) & 1;
@@ -153,10 +164,10 @@ __device__ __forceinline__ void page_scores(float (&s)[2][4], const unsigned cha
     for (int k = 0; k < D / 16; k += 2) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-            uint a[4], rest[4], b[4];
-            load_matrices(a, high + tile_offset<D>(query_row, 2 * (k + j) + query_chunk));
-            load_matrices(rest, low + tile_offset<D>(query_row, 2 * (k + j) + query_chunk));
-            load_matrices(b, keys + tile_offset<D>(key_row, 2 * (k + j) + key_chunk));
+            u32 a[4], rest[4], b[4];
+            ldmatrix_x4(a, high + tile_offset<D>(query_row, 2 * (k + j) + query_chunk));
+            ldmatrix_x4(rest, low + tile_offset<D>(query_row, 2 * (k + j) + query_chunk));
+            ldmatrix_x4(b, keys + tile_offset<D>(key_row, 2 * (k + j) + key_chunk));
             mma_pair<KIND>(parts[j][0], a, b[0], b[1]);
             mma_pair<KIND>(parts[j][1], a, b[2], b[3]);
             mma_pair<KIND>(parts[2 + j][0], rest, b[0], b[1]);
@@ -174,10 +185,10 @@ __device__ __forceinline__ void page_scores(float (&s)[2][4], const unsigned cha
 
 // Turns scores into probabilities under the running maximum, and rescales what is summed.
 template <int D>
-__device__ __forceinline__ void page_softmax(Running<D>& run, float (&s)[2][4]) {
-    const float low = row_max(fmaxf(fmaxf(s[0][0], s[0][1]), fmaxf(s[1][0], s[1][1])));
-    const float high = row_max(fmaxf(fmaxf(s[0][2], s[0][3]), fmaxf(s[1][2], s[1][3])));
-    if (__any_sync(0xffffffffu, low > run.max_low || high > run.max_high)) {
+INLINE void page_softmax(Running<D>& run, float (&s)[2][4]) {
+    const float low = warp_max<4>(fmaxf(fmaxf(s[0][0], s[0][1]), fmaxf(s[1][0], s[1][1])));
+    const float high = warp_max<4>(fmaxf(fmaxf(s[0][2], s[0][3]), fmaxf(s[1][2], s[1][3])));
+    if (__any_sync(FULL, low > run.max_low || high > run.max_high)) {
         const float new_low = fmaxf(run.max_low, low), new_high = fmaxf(run.max_high, high);
         // A row that has seen no visible key has maximum -inf; its sums are zero.
         const float keep_low = low > run.max_low ? exp2_approx(run.max_low - new_low) : 1.0f;
@@ -194,8 +205,8 @@ __device__ __forceinline__ void page_softmax(Running<D>& run, float (&s)[2][4]) 
         run.max_low = new_low;
         run.max_high = new_high;
     }
-    const float base_low = run.max_low == -INFINITY ? 0.0f : run.max_low;
-    const float base_high = run.max_high == -INFINITY ? 0.0f : run.max_high;
+    const float base_low = run.max_low == MINUS_INFINITY ? 0.0f : run.max_low;
+    const float base_high = run.max_high == MINUS_INFINITY ? 0.0f : run.max_high;
 #pragma unroll
     for (int n = 0; n < 2; ++n) {
         s[n][0] = exp2_approx(s[n][0] - base_low);
@@ -208,21 +219,22 @@ __device__ __forceinline__ void page_softmax(Running<D>& run, float (&s)[2][4]) 
 }
 
 template <int D, int KIND>
-__device__ __forceinline__ void add_values(Running<D>& run, const float (&s)[2][4],
-                                           const unsigned char* values) {
+INLINE void add_values(Running<D>& run, const float (&s)[2][4],
+                                           const u8* values) {
     const int lane = threadIdx.x & 31;
     const int value_row = ((lane >> 3) & 1) * 8 + (lane & 7), value_chunk = lane >> 4;
-    uint a[4], rest[4];
+    u32 a[4], rest[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
         const float x = s[i / 2][2 * (i % 2)], y = s[i / 2][2 * (i % 2) + 1];
         a[i] = pack_pair<KIND>(x, y);
-        rest[i] = pack_pair<KIND>(x - unpack_low<KIND>(a[i]), y - unpack_low<KIND>(a[i] >> 16));
+        const float2 kept = unpack_pair<KIND>(a[i]);
+        rest[i] = pack_pair<KIND>(x - kept.x, y - kept.y);
     }
 #pragma unroll
     for (int n = 0; n < D / 16; ++n) {
-        uint b[4];
-        load_matrices_transposed(b, values + tile_offset<D>(value_row, 2 * n + value_chunk));
+        u32 b[4];
+        ldmatrix_x4_trans(b, values + tile_offset<D>(value_row, 2 * n + value_chunk));
         mma_pair<KIND>(run.o[2 * n], a, b[0], b[1]);
         mma_pair<KIND>(run.o[2 * n + 1], a, b[2], b[3]);
         if (KIND == KV_BF16) {
@@ -233,20 +245,19 @@ __device__ __forceinline__ void add_values(Running<D>& run, const float (&s)[2][
 }
 
 template <int D, int KIND, int WARPS, int DEPTH>
-__global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_decode(
-    const float* __restrict__ q, long long q_row_stride, long long q_head_stride,
-    const unsigned char* __restrict__ pages, const int* __restrict__ sequences,
+INLINE void paged_attention_decode(
+    const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
+    const u8* __restrict__ pages, const int* __restrict__ sequences,
     int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, long long out_row_stride, float* partials, int* counters, int rows,
+    float* __restrict__ out, i64 out_row_stride, float* __restrict__ partials, int rows,
     int kv_heads, int group, int splits, int item_tiles) {
     using Ring = PlaneRing<D, KIND, WARPS, DEPTH>;
     constexpr int THREADS = 32 * WARPS;
     constexpr int MERGE_STRIDE = D + 8;  // keeps the eight rows of a store in different banks
-    DYNAMIC_SHARED(shared);
-    __shared__ float warp_max[WARPS][DECODE_ITEMS], warp_sum[WARPS][DECODE_ITEMS];
-    __shared__ float weights[DECODE_ITEMS][DECODE_MAX_SPLITS];
-    __shared__ bool is_last;
-    grid_dependency_wait();
+    extern __shared__ __align__(1024) u8 shared[];
+    __shared__ float merged_max[WARPS][DECODE_ITEMS], merged_sum[WARPS][DECODE_ITEMS];
+    wait_for_previous();
+    start_next();
 
     const int head = blockIdx.y, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const int split = blockIdx.x / item_tiles;
@@ -262,29 +273,29 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_decode(
     const int item_count = sequence.rows * group;
     const int context = sequence.length - sequence.rows;
     const int page_count = (sequence.length + PAGE_TOKENS - 1) / PAGE_TOKENS;
-    const int used = min(splits, (page_count + DECODE_SPLIT_PAGES - 1) / DECODE_SPLIT_PAGES);
+    const int used = used_splits(sequence.length, splits);
     if (split >= used) return;
-    const int first_page = (int)((long long)page_count * split / used);
-    const int end_page = (int)((long long)page_count * (split + 1) / used);
+    const int first_page = (int)((i64)page_count * split / used);
+    const int end_page = (int)((i64)page_count * (split + 1) / used);
 
-    unsigned char* const query_high = shared;
-    unsigned char* const query_low = shared + DECODE_ITEMS * D * 2;
-    unsigned char* const rings = shared + DECODE_ITEMS * D * 4;
+    u8* const query_high = shared;
+    u8* const query_low = shared + DECODE_ITEMS * D * 2;
+    u8* const rings = shared + DECODE_ITEMS * D * 4;
     float* const merged = reinterpret_cast<float*>(rings);
     float* const partial_values = partials;
-    float* const partial_sums = partials + (long long)rows * kv_heads * group * splits * D;
+    float* const partial_sums = partials + (i64)rows * kv_heads * group * splits * D;
 
     for (int tile = blockIdx.x % item_tiles; tile * DECODE_ITEMS < item_count; tile += item_tiles) {
         const int first_item = tile * DECODE_ITEMS;
         Ring ring{pages,
-                  block_table + (long long)blockIdx.z * max_blocks + first_page + warp,
+                  block_table + (i64)blockIdx.z * max_blocks + first_page + warp,
                   rings + warp * Ring::WARP_BYTES,
                   kv_heads,
                   head,
                   max(0, (end_page - first_page - warp + WARPS - 1) / WARPS),
                   first_page + warp,
                   sequence.length,
-                  0, 0, 0, 0};
+                  0, 0, 0, 0, 0};
 #pragma unroll
         for (int i = 0; i < DEPTH; ++i) ring.issue();
         store_queries<D, KIND>(query_high, query_low, q, q_row_stride, q_head_stride,
@@ -297,7 +308,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_decode(
         Running<D> run;
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) run.o[n][0] = run.o[n][1] = run.o[n][2] = run.o[n][3] = 0.0f;
-        run.max_low = run.max_high = -INFINITY;
+        run.max_low = run.max_high = MINUS_INFINITY;
         run.sum_low = run.sum_high = 0.0f;
         for (int n = 0; n < ring.page_count; ++n) {
             float s[2][4];
@@ -308,16 +319,16 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_decode(
 #pragma unroll
                 for (int e = 0; e < 8; ++e) {
                     const int key = first_key + e / 4 * 8 + 2 * (lane & 3) + (e & 1);
-                    if (key > ((e & 2) ? position_high : position_low)) s[e / 4][e % 4] = -INFINITY;
+                    if (key > ((e & 2) ? position_high : position_low)) s[e / 4][e % 4] = MINUS_INFINITY;
                 }
             }
             page_softmax<D>(run, s);
             add_values<D, KIND>(run, s, ring.wait());
             ring.release();
         }
-        copy_async_wait<0>();
-        run.sum_low = row_sum(run.sum_low);
-        run.sum_high = row_sum(run.sum_high);
+        cp_async_wait<0>();
+        run.sum_low = warp_sum<4>(run.sum_low);
+        run.sum_high = warp_sum<4>(run.sum_high);
 
         // The rings become the table of the warps' results.
         __syncthreads();
@@ -331,40 +342,40 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_decode(
                 *reinterpret_cast<float2*>(high + n * 8) = make_float2(run.o[n][2], run.o[n][3]);
             }
             if ((lane & 3) == 0) {
-                warp_max[warp][row] = run.max_low;
-                warp_max[warp][row + 8] = run.max_high;
-                warp_sum[warp][row] = run.sum_low;
-                warp_sum[warp][row + 8] = run.sum_high;
+                merged_max[warp][row] = run.max_low;
+                merged_max[warp][row + 8] = run.max_high;
+                merged_sum[warp][row] = run.sum_low;
+                merged_sum[warp][row + 8] = run.sum_high;
             }
         }
         __syncthreads();
         const int tile_items = min(DECODE_ITEMS, item_count - first_item);
         for (int i = threadIdx.x; i < tile_items * (D / 4); i += THREADS) {
             const int row = i / (D / 4), column = i % (D / 4) * 4, item = first_item + row;
-            float largest = -INFINITY, total = 0.0f;
+            float largest = MINUS_INFINITY, total = 0.0f;
 #pragma unroll
-            for (int w = 0; w < WARPS; ++w) largest = fmaxf(largest, warp_max[w][row]);
+            for (int w = 0; w < WARPS; ++w) largest = fmaxf(largest, merged_max[w][row]);
             float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
             for (int w = 0; w < WARPS; ++w) {
-                if (warp_max[w][row] == -INFINITY) continue;
-                const float weight = exp2_approx(warp_max[w][row] - largest);
+                if (merged_max[w][row] == MINUS_INFINITY) continue;
+                const float weight = exp2_approx(merged_max[w][row] - largest);
                 const float4 value = *reinterpret_cast<const float4*>(
                     merged + (w * DECODE_ITEMS + row) * MERGE_STRIDE + column);
-                total += weight * warp_sum[w][row];
+                total += weight * merged_sum[w][row];
                 sum.x += weight * value.x;
                 sum.y += weight * value.y;
                 sum.z += weight * value.z;
                 sum.w += weight * value.w;
             }
-            const long long out_row = sequence.first + item / group;
+            const i64 out_row = sequence.first + item / group;
             const int query_head = head * group + item % group;
             if (used == 1) {
                 const float inverse = 1.0f / total;
                 *reinterpret_cast<float4*>(out + out_row * out_row_stride + query_head * D + column) =
                     make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
             } else {
-                const long long place = (out_row * (kv_heads * group) + query_head) * splits + split;
+                const i64 place = (out_row * (kv_heads * group) + query_head) * splits + split;
                 *reinterpret_cast<float4*>(partial_values + place * D + column) = sum;
                 if (column == 0) {
                     *reinterpret_cast<float2*>(partial_sums + place * 2) =
@@ -372,65 +383,82 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_decode(
                 }
             }
         }
-        if (used == 1) {
-            __syncthreads();
-            continue;
-        }
-
-        // The counter tells the last block of this tile that all partials are written.
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            int* counter = counters + (sequence.first + first_item / group) * kv_heads + head;
-            is_last = atomicAdd(counter, 1) == used - 1;
-            if (is_last) *counter = 0;
-        }
-        __syncthreads();
-        if (!is_last) continue;
-        __threadfence();
-        for (int row = warp; row < tile_items; row += WARPS) {
-            const int item = first_item + row;
-            const long long place = ((sequence.first + item / group) * (long long)(kv_heads * group) +
-                                     head * group + item % group) * splits;
-            float largest = -INFINITY, total = 0.0f;
-            for (int i = lane; i < used; i += 32) {
-                largest = fmaxf(largest, __ldcg(partial_sums + (place + i) * 2));
-            }
-#pragma unroll
-            for (int step = 16; step > 0; step >>= 1) {
-                largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-            }
-            for (int i = lane; i < used; i += 32) {
-                const float weight = exp2_approx(__ldcg(partial_sums + (place + i) * 2) - largest);
-                weights[row][i] = weight;
-                total += weight * __ldcg(partial_sums + (place + i) * 2 + 1);
-            }
-#pragma unroll
-            for (int step = 16; step > 0; step >>= 1) {
-                total += __shfl_xor_sync(0xffffffffu, total, step);
-            }
-            for (int i = lane; i < used; i += 32) weights[row][i] /= total;
-        }
-        __syncthreads();
-        for (int i = threadIdx.x; i < tile_items * (D / 4); i += THREADS) {
-            const int row = i / (D / 4), column = i % (D / 4) * 4, item = first_item + row;
-            const long long out_row = sequence.first + item / group;
-            const int query_head = head * group + item % group;
-            const float* from = partial_values +
-                                (out_row * (kv_heads * group) + query_head) * splits * D + column;
-            float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 8
-            for (int k = 0; k < used; ++k) {
-                const float4 value =
-                    __ldcg(reinterpret_cast<const float4*>(from + (long long)k * D));
-                const float weight = weights[row][k];
-                sum.x += weight * value.x;
-                sum.y += weight * value.y;
-                sum.z += weight * value.z;
-                sum.w += weight * value.w;
-            }
-            *reinterpret_cast<float4*>(out + out_row * out_row_stride + query_head * D + column) = sum;
-        }
         __syncthreads();
     }
 }
+
+template <int D>
+INLINE void paged_attention_combine(
+    const int* __restrict__ sequences, int sequence_count, const float* __restrict__ partials,
+    float* __restrict__ out, i64 out_row_stride, int rows, int splits) {
+    wait_for_previous();
+    start_next();
+    const int row = blockIdx.x, query_head = blockIdx.y, column = threadIdx.x * 4;
+    int length = 0;
+    for (int s = 0; s < sequence_count; ++s) {
+        const Sequence sequence = load_sequence(sequences, s);
+        if (row >= sequence.first && row < sequence.first + sequence.rows) length = sequence.length;
+    }
+    const int used = used_splits(length, splits);
+    if (used <= 1) return;
+    const i64 place = ((i64)row * gridDim.y + query_head) * splits;
+    const float* values = partials + place * D + column;
+    const float2* sums = reinterpret_cast<const float2*>(
+        partials + (i64)rows * gridDim.y * splits * D) + place;
+    float largest = MINUS_INFINITY, total = 0.0f;
+    for (int i = 0; i < used; ++i) largest = fmaxf(largest, sums[i].x);
+    float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 4
+    for (int i = 0; i < used; ++i) {
+        const float weight = exp2_approx(sums[i].x - largest);
+        const float4 value = *reinterpret_cast<const float4*>(values + (i64)i * D);
+        total += weight * sums[i].y;
+        sum.x += weight * value.x;
+        sum.y += weight * value.y;
+        sum.z += weight * value.z;
+        sum.w += weight * value.w;
+    }
+    const float inverse = 1.0f / total;
+    *reinterpret_cast<float4*>(out + row * out_row_stride + query_head * D + column) =
+        make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
+}
+
+// The name says D, and the warps and ring depth: a launcher that assumes others finds no entry.
+#define DECODE(type, KIND, D, WARPS, DEPTH)                                                       \
+    KERNEL __launch_bounds__(32 * WARPS, 1) paged_attention_decode_##type##_##D##_##WARPS##x##DEPTH( \
+        const float* q, i64 q_row_stride, i64 q_head_stride, const u8* pages,                     \
+        const int* sequences, int sequence_count, const int* block_table, int max_blocks,         \
+        float scale, float* out, i64 out_row_stride, float* partials, int rows, int kv_heads,     \
+        int group, int splits, int item_tiles) {                                                  \
+        paged_attention_decode<D, KIND, WARPS, DEPTH>(                                            \
+            q, q_row_stride, q_head_stride, pages, sequences, sequence_count, block_table,        \
+            max_blocks, scale, out, out_row_stride, partials, rows, kv_heads, group, splits,      \
+            item_tiles);                                                                          \
+    }
+#define COMBINE(D)                                                                           \
+    KERNEL __launch_bounds__(D / 4) paged_attention_combine_##D(                             \
+        const int* sequences, int sequence_count, const float* partials, float* out,         \
+        i64 out_row_stride, int rows, int splits) {                                          \
+        paged_attention_combine<D>(sequences, sequence_count, partials, out, out_row_stride, \
+                                   rows, splits);                                            \
+    }
+// Warps and ring depth: what fits the shared memory of a block, 227, 163 and 99 KiB.
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+#define DECODE_256(type, KIND, DEPTH) DECODE(type, KIND, 256, 8, DEPTH)
+#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
+#define DECODE_256(type, KIND, DEPTH) DECODE(type, KIND, 256, 4, DEPTH)
+#else
+#define DECODE_256(type, KIND, DEPTH) DECODE(type, KIND, 256, 4, 2)
+#endif
+#define DECODE_SIZES(type, KIND, DEPTH) \
+    DECODE(type, KIND, 64, 4, 4)        \
+    DECODE(type, KIND, 128, 4, 4)       \
+    DECODE_256(type, KIND, DEPTH)
+
+DECODE_SIZES(f16, KV_F16, 3)
+DECODE_SIZES(bf16, KV_BF16, 3)
+DECODE_SIZES(q8_0, KV_Q8_0, 4)
+DECODE_SIZES(fp8, KV_FP8, 4)
+COMBINE(64)
+COMBINE(128)
+COMBINE(256)

@@ -33,21 +33,21 @@ struct PrefillTiles {
     static constexpr int RAW_BYTES = TILE * D;               // quantised, scales behind
     static constexpr int RAW_PLANE_BYTES = RAW_BYTES + PAGES * SCALE_CHUNKS * 16;
 
-    const unsigned char* pages;
+    const u8* pages;
     const int* blocks;
     int kv_heads, head, length;
 
     // Starts copying the keys and values of tokens [start, start + TILE); those past the end of
     // the sequence become zeros, because 0 * NaN would spoil a sum.
-    __device__ __forceinline__ void copy(unsigned char* target, int start) const {
+    INLINE void copy(u8* target, int start) const {
         constexpr int PLANE = kv_quantised(KIND) ? RAW_PLANE_BYTES : PLANE_BYTES;
 #pragma unroll 4
         for (int i = threadIdx.x; i < 2 * TILE * CHUNKS; i += THREADS) {
             const int plane = i / (TILE * CHUNKS), row = i / CHUNKS % TILE, chunk = i % CHUNKS;
             const bool valid = start + row < length;
-            const long long block = valid ? blocks[(start + row) / PAGE_TOKENS] : 0;
+            const i64 block = valid ? blocks[(start + row) / PAGE_TOKENS] : 0;
             const PlaneAddress from = plane_address<D, KIND>(pages, block, kv_heads, plane, head);
-            const unsigned char* source =
+            const u8* source =
                 from.values + (row % PAGE_TOKENS) * (D * VALUE_BYTES) + chunk * 16;
             const int offset =
                 kv_quantised(KIND) ? row * D + chunk * 16 : tile_offset<D>(row, chunk);
@@ -58,33 +58,33 @@ struct PrefillTiles {
                 const int plane = i / (PAGES * SCALE_CHUNKS);
                 const int page = i / SCALE_CHUNKS % PAGES, chunk = i % SCALE_CHUNKS;
                 const bool valid = start + page * PAGE_TOKENS < length;
-                const long long block = valid ? blocks[start / PAGE_TOKENS + page] : 0;
+                const i64 block = valid ? blocks[start / PAGE_TOKENS + page] : 0;
                 const PlaneAddress from =
                     plane_address<D, KIND>(pages, block, kv_heads, plane, head);
-                unsigned char* scales = target + plane * PLANE + RAW_BYTES;
+                u8* scales = target + plane * PLANE + RAW_BYTES;
                 copy_async_16(scales + (page * SCALE_CHUNKS + chunk) * 16,
                               from.scales + chunk * 16, valid);
             }
         }
-        copy_async_commit();
+        cp_async_commit();
     }
 
     // Converts a raw quantised tile of tokens [start, ..) to f16.
-    __device__ __forceinline__ void convert(unsigned char* target, const unsigned char* raw,
+    INLINE void convert(u8* target, const u8* raw,
                                             int start) const {
 #pragma unroll 2
         for (int i = threadIdx.x; i < 2 * TILE * CHUNKS; i += THREADS) {
             const int plane = i / (TILE * CHUNKS), row = i / CHUNKS % TILE, chunk = i % CHUNKS;
-            const unsigned char* from = raw + plane * RAW_PLANE_BYTES;
+            const u8* from = raw + plane * RAW_PLANE_BYTES;
             const uint4 bytes = *reinterpret_cast<const uint4*>(from + row * D + chunk * 16);
-            uint scale = 0;
+            u32 scale = 0;
             if (KIND == KV_Q8_0 && start + row < length) {
-                scale = reinterpret_cast<const unsigned short*>(
+                scale = reinterpret_cast<const u16*>(
                     from + RAW_BYTES)[row * (D / 32) + chunk / 2];
             }
             uint4 first, last;
             bytes_to_f16_16<KIND>(bytes, scale, first, last);
-            unsigned char* to = target + plane * PLANE_BYTES;
+            u8* to = target + plane * PLANE_BYTES;
             *reinterpret_cast<uint4*>(to + tile_offset<D>(row, 2 * chunk)) = first;
             *reinterpret_cast<uint4*>(to + tile_offset<D>(row, 2 * chunk + 1)) = last;
         }
@@ -92,16 +92,17 @@ struct PrefillTiles {
 };
 
 template <int D, int KIND, int WARPS, int TILE>
-__global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
-    const float* __restrict__ q, long long q_row_stride, long long q_head_stride,
-    const unsigned char* __restrict__ pages, const int* __restrict__ sequences,
+INLINE void paged_attention_prefill(
+    const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
+    const u8* __restrict__ pages, const int* __restrict__ sequences,
     int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, long long out_row_stride, int rows, int kv_heads, int group) {
+    float* __restrict__ out, i64 out_row_stride, int rows, int kv_heads, int group) {
     using Tiles = PrefillTiles<D, KIND, WARPS, TILE>;
     constexpr bool QUANTISED = kv_quantised(KIND);
     constexpr int STAGE_BYTES = 2 * Tiles::PLANE_BYTES;
-    DYNAMIC_SHARED(shared);
-    grid_dependency_wait();
+    extern __shared__ __align__(1024) u8 shared[];
+    wait_for_previous();
+    start_next();
     const int head = blockIdx.y, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 
     Piece piece;
@@ -122,10 +123,10 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
     const int key_count = context + last_item / group + 1;
     const int tile_count = (key_count + TILE - 1) / TILE;
 
-    unsigned char* const queries = shared;
-    unsigned char* const tiles = shared + Tiles::ITEMS * D * 2;
-    unsigned char* const raw = tiles + STAGE_BYTES;
-    const Tiles loader{pages, block_table + (long long)piece.sequence_index * max_blocks, kv_heads,
+    u8* const queries = shared;
+    u8* const tiles = shared + Tiles::ITEMS * D * 2;
+    u8* const raw = tiles + STAGE_BYTES;
+    const Tiles loader{pages, block_table + (i64)piece.sequence_index * max_blocks, kv_heads,
                        head, key_count};
     loader.copy(QUANTISED ? raw : tiles, 0);
 
@@ -158,11 +159,11 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
     float o[D / 8][4];
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) o[n][0] = o[n][1] = o[n][2] = o[n][3] = 0.0f;
-    float max_low = -INFINITY, max_high = -INFINITY, sum_low = 0.0f, sum_high = 0.0f;
+    float max_low = MINUS_INFINITY, max_high = MINUS_INFINITY, sum_low = 0.0f, sum_high = 0.0f;
 
     for (int tile = 0; tile < tile_count; ++tile) {
-        unsigned char* keys = tiles;
-        copy_async_wait<0>();
+        u8* keys = tiles;
+        cp_async_wait<0>();
         __syncthreads();
         if (QUANTISED) {
             loader.convert(tiles, raw, tile * TILE);
@@ -171,22 +172,22 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
         } else {
             keys = tiles + (tile & 1) * STAGE_BYTES;
             // The other stage was last read before the barrier above.
-            unsigned char* next = tiles + ((tile + 1) & 1) * STAGE_BYTES;
+            u8* next = tiles + ((tile + 1) & 1) * STAGE_BYTES;
             if (tile + 1 < tile_count) loader.copy(next, (tile + 1) * TILE);
         }
-        const unsigned char* values = keys + Tiles::PLANE_BYTES;
+        const u8* values = keys + Tiles::PLANE_BYTES;
 
         float s[TILE / 8][4];
 #pragma unroll
         for (int n = 0; n < TILE / 8; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
 #pragma unroll 4
         for (int k = 0; k < D / 16; ++k) {
-            uint a[4];
-            load_matrices(a, queries + tile_offset<D>(query_row, 2 * k + query_chunk));
+            u32 a[4];
+            ldmatrix_x4(a, queries + tile_offset<D>(query_row, 2 * k + query_chunk));
 #pragma unroll
             for (int n = 0; n < TILE / 16; ++n) {
-                uint b[4];
-                load_matrices(b, keys + tile_offset<D>(n * 16 + key_row, 2 * k + key_chunk));
+                u32 b[4];
+                ldmatrix_x4(b, keys + tile_offset<D>(n * 16 + key_row, 2 * k + key_chunk));
                 mma_pair<KIND>(s[2 * n], a, b[0], b[1]);
                 mma_pair<KIND>(s[2 * n + 1], a, b[2], b[3]);
             }
@@ -197,7 +198,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int key = tile * TILE + n * 8 + 2 * (lane & 3) + (e & 1);
-                    if (key > (e < 2 ? position_low : position_high)) s[n][e] = -INFINITY;
+                    if (key > (e < 2 ? position_low : position_high)) s[n][e] = MINUS_INFINITY;
                 }
             }
         }
@@ -207,9 +208,9 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
             low = fmaxf(low, fmaxf(s[n][0], s[n][1]));
             high = fmaxf(high, fmaxf(s[n][2], s[n][3]));
         }
-        low = row_max(low);
-        high = row_max(high);
-        if (__any_sync(0xffffffffu, low > max_low || high > max_high)) {
+        low = warp_max<4>(low);
+        high = warp_max<4>(high);
+        if (__any_sync(FULL, low > max_low || high > max_high)) {
             const float keep_low = exp2_approx(max_low - low);
             const float keep_high = exp2_approx(max_high - high);
             sum_low *= keep_low;
@@ -235,14 +236,14 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
         }
 #pragma unroll
         for (int k = 0; k < TILE / 16; ++k) {
-            const uint a[4] = {pack_pair<KIND>(s[2 * k][0], s[2 * k][1]),
+            const u32 a[4] = {pack_pair<KIND>(s[2 * k][0], s[2 * k][1]),
                                pack_pair<KIND>(s[2 * k][2], s[2 * k][3]),
                                pack_pair<KIND>(s[2 * k + 1][0], s[2 * k + 1][1]),
                                pack_pair<KIND>(s[2 * k + 1][2], s[2 * k + 1][3])};
 #pragma unroll
             for (int n = 0; n < D / 16; ++n) {
-                uint b[4];
-                load_matrices_transposed(
+                u32 b[4];
+                ldmatrix_x4_trans(
                     b, values + tile_offset<D>(k * 16 + value_row, 2 * n + value_chunk));
                 mma_pair<KIND>(o[2 * n], a, b[0], b[1]);
                 mma_pair<KIND>(o[2 * n + 1], a, b[2], b[3]);
@@ -250,7 +251,7 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
         }
     }
 
-    const float inverse_low = 1.0f / row_sum(sum_low), inverse_high = 1.0f / row_sum(sum_high);
+    const float inverse_low = 1.0f / warp_sum<4>(sum_low), inverse_high = 1.0f / warp_sum<4>(sum_high);
     const int column = (head * group) * D + 2 * (lane & 3);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -266,3 +267,31 @@ __global__ void __launch_bounds__(32 * WARPS, 1) paged_attention_prefill(
         }
     }
 }
+
+// The name says D, and the items and keys of a tile: a launcher that assumes others finds no entry.
+#define PREFILL(type, KIND, D, ITEMS, TILE)                                                        \
+    KERNEL __launch_bounds__(2 * ITEMS, 1) paged_attention_prefill_##type##_##D##_##ITEMS##x##TILE( \
+        const float* q, i64 q_row_stride, i64 q_head_stride, const u8* pages,                      \
+        const int* sequences, int sequence_count, const int* block_table, int max_blocks,          \
+        float scale, float* out, i64 out_row_stride, int rows, int kv_heads, int group) {          \
+        paged_attention_prefill<D, KIND, ITEMS / 16, TILE>(                                        \
+            q, q_row_stride, q_head_stride, pages, sequences, sequence_count, block_table,         \
+            max_blocks, scale, out, out_row_stride, rows, kv_heads, group);                        \
+    }
+#define PREFILL_SIZES(type, KIND)      \
+    PREFILL(type, KIND, 64, 128, 64)   \
+    PREFILL(type, KIND, 128, 128, 64)  \
+    PREFILL_256(type, KIND)
+// What fits the shared memory of a block: 227, 163 and 99 KiB.
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+#define PREFILL_256(type, KIND) PREFILL(type, KIND, 256, 128, 64)
+#elif __CUDA_ARCH__ == 800 || __CUDA_ARCH__ == 870
+#define PREFILL_256(type, KIND) PREFILL(type, KIND, 256, 128, 32)
+#else
+#define PREFILL_256(type, KIND) PREFILL(type, KIND, 256, 64, 32)
+#endif
+
+PREFILL_SIZES(f16, KV_F16)
+PREFILL_SIZES(bf16, KV_BF16)
+PREFILL_SIZES(q8_0, KV_Q8_0)
+PREFILL_SIZES(fp8, KV_FP8)

@@ -4,10 +4,10 @@
 struct Sequence {
     int first, rows, length, slot;
     // True if row 0 has position 0: state starts from zeros.
-    __device__ bool fresh() const { return length == rows; }
+    INLINE bool fresh() const { return length == rows; }
 };
 
-__device__ __forceinline__ Sequence load_sequence(const int* table, int index) {
+INLINE Sequence load_sequence(const int* table, int index) {
     const int4 line = reinterpret_cast<const int4*>(table)[index];
     return {line.x, line.y, line.z, line.w};
 }
@@ -21,7 +21,7 @@ struct Piece {
 // Cuts every sequence into pieces of `piece` items, `items_per_row` items a row, and finds piece
 // `wanted` of the pass. False if there are fewer. ceil(R * items_per_row / piece) + S pieces
 // suffice for any split of R rows over S sequences, and then the last is never needed.
-__device__ __forceinline__ bool find_piece(const int* table, int sequences, int items_per_row,
+INLINE bool find_piece(const int* table, int sequences, int items_per_row,
                                            int piece, int wanted, Piece& found) {
     for (int s = 0; s < sequences; ++s) {
         const Sequence sequence = load_sequence(table, s);
@@ -36,7 +36,7 @@ __device__ __forceinline__ bool find_piece(const int* table, int sequences, int 
 }
 
 // First row after those of all sequences: from here on rows are padding.
-__device__ __forceinline__ int first_padded_row(const int* table, int sequences) {
+INLINE int first_padded_row(const int* table, int sequences) {
     int end = 0;
     for (int s = 0; s < sequences; ++s) {
         const Sequence sequence = load_sequence(table, s);
