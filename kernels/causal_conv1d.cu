@@ -28,7 +28,7 @@ INLINE void causal_conv1d(const float* __restrict__ x, i64 x_stride,
     const int channel = blockIdx.x * blockDim.x + threadIdx.x;
     if (channel >= channels) return;
     Piece piece;
-    if (!find_piece(sequences, sequence_count, 1, CONV_ROWS, blockIdx.y, piece)) {
+    if (!find_piece(sequences, sequence_count, 1, CONV_ROWS, 0, blockIdx.y, piece)) {
         if (blockIdx.y != gridDim.y - 1) return;
         for (int row = first_padded_row(sequences, sequence_count); row < rows; ++row) {
             out[row * out_stride + channel] = 0.0f;

@@ -4,8 +4,9 @@
 //         keeps (maximum, sum, weighted values) over its pages; warps, then blocks, are merged by
 //         rescaling to the common maximum (Dao et al., "Flash-Decoding", 2023).
 // shapes  q, pages, sequences, block_table, out: as paged_attention_prefill. partials f32:
-//         values [R, query_heads, splits, D], then (maximum, sum) [R, query_heads, splits, 2].
-//         Padding rows receive zeros.
+//         values [P, query_heads, splits, D], then (maximum, sum) [P, query_heads, splits, 2],
+//         P = R. With a row_limit only sequences of at most so many rows are computed (the others
+//         are left to paged_attention_prefill), and P = S * row_limit. Padding rows receive zeros.
 // launch  grid (splits * item_tiles, kv_heads, S), 32 WARPS threads. Items are the rows of a
 //         sequence times the query heads of the KV head, row-major; a block owns 16 of them (more in
 //         turn, if a sequence has more than 16 item_tiles) and one split of the pages. The number
@@ -13,7 +14,7 @@
 //         once. A warp owns every WARPS-th page of the split and streams its key and value planes
 //         through a ring of DEPTH planes of its own: no block barrier until the merge. Dynamic
 //         shared memory: `decode_shared_bytes` in the launcher. A sequence with one split in use is
-//         done; else paged_attention_combine, grid (R, query_heads), D / 4 threads, adds the splits
+//         done; else paged_attention_combine, grid (P, query_heads), D / 4 threads, adds the splits
 //         in the order of their numbers.
 // bytes   the sequence's keys and values once per 16 items (the item tiles are neighbours in the
 //         grid, so that all but the first read L2); q and out once; 8 D splits bytes of partials
@@ -249,8 +250,9 @@ INLINE void paged_attention_decode(
     const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
     const u8* __restrict__ pages, const int* __restrict__ sequences,
     int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, i64 out_row_stride, float* __restrict__ partials, int rows,
-    int kv_heads, int group, int splits, int item_tiles) {
+    float* __restrict__ out, i64 out_row_stride, float* __restrict__ partials,
+    int partial_rows, int row_limit, int rows, int kv_heads, int group, int splits,
+    int item_tiles) {
     using Ring = PlaneRing<D, KIND, WARPS, DEPTH>;
     constexpr int THREADS = 32 * WARPS;
     constexpr int MERGE_STRIDE = D + 8;  // keeps the eight rows of a store in different banks
@@ -269,7 +271,7 @@ INLINE void paged_attention_decode(
         }
     }
     const Sequence sequence = load_sequence(sequences, blockIdx.z);
-    if (sequence.rows <= 0) return;
+    if (sequence.rows <= 0 || (row_limit > 0 && sequence.rows > row_limit)) return;
     const int item_count = sequence.rows * group;
     const int context = sequence.length - sequence.rows;
     const int page_count = (sequence.length + PAGE_TOKENS - 1) / PAGE_TOKENS;
@@ -283,7 +285,8 @@ INLINE void paged_attention_decode(
     u8* const rings = shared + DECODE_ITEMS * D * 4;
     float* const merged = reinterpret_cast<float*>(rings);
     float* const partial_values = partials;
-    float* const partial_sums = partials + (i64)rows * kv_heads * group * splits * D;
+    const int first_partial = row_limit > 0 ? blockIdx.z * row_limit : sequence.first;
+    float* const partial_sums = partials + (i64)partial_rows * kv_heads * group * splits * D;
 
     for (int tile = blockIdx.x % item_tiles; tile * DECODE_ITEMS < item_count; tile += item_tiles) {
         const int first_item = tile * DECODE_ITEMS;
@@ -368,14 +371,15 @@ INLINE void paged_attention_decode(
                 sum.z += weight * value.z;
                 sum.w += weight * value.w;
             }
-            const i64 out_row = sequence.first + item / group;
             const int query_head = head * group + item % group;
             if (used == 1) {
+                const i64 out_row = sequence.first + item / group;
                 const float inverse = 1.0f / total;
                 *reinterpret_cast<float4*>(out + out_row * out_row_stride + query_head * D + column) =
                     make_float4(sum.x * inverse, sum.y * inverse, sum.z * inverse, sum.w * inverse);
             } else {
-                const i64 place = (out_row * (kv_heads * group) + query_head) * splits + split;
+                const i64 row_place = (i64)(first_partial + item / group) * (kv_heads * group);
+                const i64 place = (row_place + query_head) * splits + split;
                 *reinterpret_cast<float4*>(partial_values + place * D + column) = sum;
                 if (column == 0) {
                     *reinterpret_cast<float2*>(partial_sums + place * 2) =
@@ -390,21 +394,29 @@ INLINE void paged_attention_decode(
 template <int D>
 INLINE void paged_attention_combine(
     const int* __restrict__ sequences, int sequence_count, const float* __restrict__ partials,
-    float* __restrict__ out, i64 out_row_stride, int rows, int splits) {
+    float* __restrict__ out, i64 out_row_stride, int row_limit, int splits) {
     wait_for_previous();
     start_next();
-    const int row = blockIdx.x, query_head = blockIdx.y, column = threadIdx.x * 4;
-    int length = 0;
-    for (int s = 0; s < sequence_count; ++s) {
-        const Sequence sequence = load_sequence(sequences, s);
-        if (row >= sequence.first && row < sequence.first + sequence.rows) length = sequence.length;
+    const int query_head = blockIdx.y, column = threadIdx.x * 4;
+    int row = blockIdx.x, length = 0;
+    if (row_limit > 0) {
+        const Sequence sequence = load_sequence(sequences, blockIdx.x / row_limit);
+        row = sequence.first + blockIdx.x % row_limit;
+        const bool here = sequence.rows <= row_limit && row < sequence.first + sequence.rows;
+        length = here ? sequence.length : 0;
+    } else {
+        for (int s = 0; s < sequence_count; ++s) {
+            const Sequence sequence = load_sequence(sequences, s);
+            const bool here = row >= sequence.first && row < sequence.first + sequence.rows;
+            length = here ? sequence.length : length;
+        }
     }
     const int used = used_splits(length, splits);
     if (used <= 1) return;
-    const i64 place = ((i64)row * gridDim.y + query_head) * splits;
+    const i64 place = ((i64)blockIdx.x * gridDim.y + query_head) * splits;
     const float* values = partials + place * D + column;
     const float2* sums = reinterpret_cast<const float2*>(
-        partials + (i64)rows * gridDim.y * splits * D) + place;
+        partials + (i64)gridDim.x * gridDim.y * splits * D) + place;
     float largest = MINUS_INFINITY, total = 0.0f;
     for (int i = 0; i < used; ++i) largest = fmaxf(largest, sums[i].x);
     float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -428,19 +440,19 @@ INLINE void paged_attention_combine(
     KERNEL __launch_bounds__(32 * WARPS, 1) paged_attention_decode_##type##_##D##_##WARPS##x##DEPTH( \
         const float* q, i64 q_row_stride, i64 q_head_stride, const u8* pages,                     \
         const int* sequences, int sequence_count, const int* block_table, int max_blocks,         \
-        float scale, float* out, i64 out_row_stride, float* partials, int rows, int kv_heads,     \
-        int group, int splits, int item_tiles) {                                                  \
+        float scale, float* out, i64 out_row_stride, float* partials, int partial_rows,           \
+        int row_limit, int rows, int kv_heads, int group, int splits, int item_tiles) {           \
         paged_attention_decode<D, KIND, WARPS, DEPTH>(                                            \
             q, q_row_stride, q_head_stride, pages, sequences, sequence_count, block_table,        \
-            max_blocks, scale, out, out_row_stride, partials, rows, kv_heads, group, splits,      \
-            item_tiles);                                                                          \
+            max_blocks, scale, out, out_row_stride, partials, partial_rows, row_limit, rows,      \
+            kv_heads, group, splits, item_tiles);                                                 \
     }
 #define COMBINE(D)                                                                           \
     KERNEL __launch_bounds__(D / 4) paged_attention_combine_##D(                             \
         const int* sequences, int sequence_count, const float* partials, float* out,         \
-        i64 out_row_stride, int rows, int splits) {                                          \
+        i64 out_row_stride, int row_limit, int splits) {                                     \
         paged_attention_combine<D>(sequences, sequence_count, partials, out, out_row_stride, \
-                                   rows, splits);                                            \
+                                   row_limit, splits);                                       \
     }
 // Warps and ring depth: what fits the shared memory of a block, 227, 163 and 99 KiB.
 #if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200

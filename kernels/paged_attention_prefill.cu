@@ -5,7 +5,8 @@
 // shapes  q f32, query head h of row r at q + r * q_row_stride + h * q_head_stride; pages u8, blocks
 //         as core/src/kv.rs; sequences i32 [S, 4]; block_table i32 [S, max_blocks], entries past a
 //         sequence's length are not read; out f32 [R, query_heads * D], rows out_row_stride apart.
-//         Rows after the last sequence are padding and receive zeros.
+//         Rows after the last sequence are padding and receive zeros. Sequences of skipped_rows
+//         rows or fewer are left to paged_attention_decode.
 // launch  grid (ceil(R * group / M) + S, kv_heads), 32 WARPS threads, M = 16 WARPS. The query heads
 //         of a KV head and the rows of a sequence form one list of items, row-major; a block owns M
 //         consecutive items, a warp 16 of them with all D outputs in registers. A tile of TILE keys
@@ -96,7 +97,8 @@ INLINE void paged_attention_prefill(
     const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
     const u8* __restrict__ pages, const int* __restrict__ sequences,
     int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, i64 out_row_stride, int rows, int kv_heads, int group) {
+    float* __restrict__ out, i64 out_row_stride, int rows, int kv_heads, int group,
+    int skipped_rows) {
     using Tiles = PrefillTiles<D, KIND, WARPS, TILE>;
     constexpr bool QUANTISED = kv_quantised(KIND);
     constexpr int STAGE_BYTES = 2 * Tiles::PLANE_BYTES;
@@ -106,7 +108,8 @@ INLINE void paged_attention_prefill(
     const int head = blockIdx.y, lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
 
     Piece piece;
-    if (!find_piece(sequences, sequence_count, group, Tiles::ITEMS, blockIdx.x, piece)) {
+    if (!find_piece(sequences, sequence_count, group, Tiles::ITEMS, skipped_rows, blockIdx.x,
+                    piece)) {
         if (blockIdx.x != gridDim.x - 1) return;
         const int columns = group * D;
         for (int row = first_padded_row(sequences, sequence_count); row < rows; ++row) {
@@ -273,10 +276,11 @@ INLINE void paged_attention_prefill(
     KERNEL __launch_bounds__(2 * ITEMS, 1) paged_attention_prefill_##type##_##D##_##ITEMS##x##TILE( \
         const float* q, i64 q_row_stride, i64 q_head_stride, const u8* pages,                      \
         const int* sequences, int sequence_count, const int* block_table, int max_blocks,          \
-        float scale, float* out, i64 out_row_stride, int rows, int kv_heads, int group) {          \
+        float scale, float* out, i64 out_row_stride, int rows, int kv_heads, int group,            \
+        int skipped_rows) {                                                                        \
         paged_attention_prefill<D, KIND, ITEMS / 16, TILE>(                                        \
             q, q_row_stride, q_head_stride, pages, sequences, sequence_count, block_table,         \
-            max_blocks, scale, out, out_row_stride, rows, kv_heads, group);                        \
+            max_blocks, scale, out, out_row_stride, rows, kv_heads, group, skipped_rows);          \
     }
 #define PREFILL_SIZES(type, KIND)      \
     PREFILL(type, KIND, 64, 128, 64)   \

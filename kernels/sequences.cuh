@@ -20,12 +20,14 @@ struct Piece {
 
 // Cuts every sequence into pieces of `piece` items, `items_per_row` items a row, and finds piece
 // `wanted` of the pass. False if there are fewer. ceil(R * items_per_row / piece) + S pieces
-// suffice for any split of R rows over S sequences, and then the last is never needed.
+// suffice for any split of R rows over S sequences, and then the last is never needed. Sequences
+// of `skipped_rows` rows or fewer have no pieces.
 INLINE bool find_piece(const int* table, int sequences, int items_per_row,
-                                           int piece, int wanted, Piece& found) {
+                      int piece, int skipped_rows, int wanted, Piece& found) {
     for (int s = 0; s < sequences; ++s) {
         const Sequence sequence = load_sequence(table, s);
-        const int count = (sequence.rows * items_per_row + piece - 1) / piece;
+        const int items = sequence.rows > skipped_rows ? sequence.rows * items_per_row : 0;
+        const int count = (items + piece - 1) / piece;
         if (wanted < count) {
             found = {sequence, s, wanted, count};
             return true;
