@@ -5,6 +5,7 @@ pub mod compile;
 mod device;
 pub mod elf;
 mod ffi;
+mod lookup;
 mod memory;
 pub mod nvrtc;
 mod ops;

@@ -1,27 +1,23 @@
 //! Uploaded weights.
 
+use crate::Cuda;
 use crate::device::Device;
-use crate::memory::Buffer;
+use crate::lookup::{self, LookupPart};
 use forge_core::weights::host::HostTensor;
-use forge_core::weights::quant::StorageType;
-use forge_core::{Error, Residence, Result};
+use forge_core::{Error, Residence, Result, Weight};
 use std::sync::Arc;
 
 /// An uploaded weight: its parts, stacked by rows.
 #[derive(Clone, Debug)]
 pub struct CudaWeight {
-    pub(crate) parts: Arc<Vec<Part>>,
+    lookup: Arc<Vec<LookupPart>>,
 }
 
-/// One matrix of a weight.
-#[derive(Debug)]
-pub(crate) struct Part {
-    /// Storage type of the checkpoint.
-    pub(crate) storage: StorageType,
-    /// Bytes on the device.
-    pub(crate) buffer: Buffer,
-    /// Output rows (of one expert).
-    pub(crate) rows: usize,
+impl CudaWeight {
+    /// Raw rows, if the weight was uploaded for [`Residence::Lookup`].
+    pub(crate) fn lookup(&self) -> Option<&[LookupPart]> {
+        Some(&self.lookup)
+    }
 }
 
 /// Puts `parts` on the device.
@@ -29,7 +25,16 @@ pub(crate) fn upload(
     device: &Device,
     parts: &[HostTensor],
     residence: Residence,
-) -> Result<forge_core::Weight<crate::Cuda>> {
-    let _ = (device, parts, residence);
-    Err(Error::unsupported("upload", "no layout for device weights"))
+) -> Result<Weight<Cuda>> {
+    if residence == Residence::Device {
+        return Err(Error::unsupported("upload", "no layout for products"));
+    }
+    let lookup = Arc::new(lookup::upload(device, parts)?);
+    Ok(Weight {
+        storage: CudaWeight { lookup },
+        experts: 1,
+        rows: parts.iter().map(HostTensor::total_rows).sum(),
+        columns: parts.first().map_or(0, HostTensor::columns),
+        bytes: parts.iter().map(|part| part.data.len() as u64).sum(),
+    })
 }
