@@ -10,10 +10,13 @@ mod mix;
 /// Texts of the headers in `kernels/`.
 const FILES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
+    ("gated_delta_rule.cuh", include_str!("../../../kernels/gated_delta_rule.cuh")),
     ("kv_store.cuh", include_str!("../../../kernels/kv_store.cuh")),
     ("ordered.cuh", include_str!("../../../kernels/ordered.cuh")),
+    ("paged_attention.cuh", include_str!("../../../kernels/paged_attention.cuh")),
     ("raw_blocks.cuh", include_str!("../../../kernels/raw_blocks.cuh")),
     ("rotary.cuh", include_str!("../../../kernels/rotary.cuh")),
+    ("sequences.cuh", include_str!("../../../kernels/sequences.cuh")),
 ];
 
 /// `codebooks.cuh`: the tables of the IQ formats under the names they have in forge-core.
