@@ -2,15 +2,15 @@
 //! the cases.
 
 macro_rules! op_tests {
-    ($backend:ident, $open:expr) => {
+    ($backend:ident) => {
         mod $backend {
-            use forge_tests::ops;
+            use forge_tests::{backends, ops};
 
             macro_rules! case {
                 ($name:ident, $run:path) => {
                     #[test]
                     fn $name() {
-                        if let Some(device) = $open {
+                        if let Some(device) = backends::$backend() {
                             $run(&device);
                         }
                     }
@@ -37,4 +37,6 @@ macro_rules! op_tests {
     };
 }
 
-op_tests!(cpu, Some(forge_core::reference::Cpu::new()));
+op_tests!(cpu);
+#[cfg(feature = "cuda")]
+op_tests!(cuda);
