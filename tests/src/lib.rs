@@ -2,6 +2,7 @@
 //! generic over [`Backend`] and instantiated for each backend present.
 
 pub mod fixtures;
+pub mod ops;
 pub mod runner;
 pub mod tolerance;
 

@@ -1,4 +1,4 @@
-//! What the formats share: walking blocks, half floats, and the scale search of the quantisers.
+//! What the formats share: walking blocks, half floats.
 
 use bytemuck::Pod;
 
@@ -92,18 +92,28 @@ pub(super) fn joined(low: Codes, high: Codes) -> Codes {
     codes
 }
 
-/// The low 16 bits of a word.
+/// The bits of a word of 16, lowest first. By table, since the compiler rewrites a bit test of each
+/// lane into shifts that differ from lane to lane.
 #[inline(always)]
-pub(super) fn spread_bits(word: u32) -> Codes {
-    const PLACES: [u32; 16] = [
-        1, 2, 4, 8, 0x10, 0x20, 0x40, 0x80, 0x100, 0x200, 0x400, 0x800, 0x1000, 0x2000, 0x4000,
-        0x8000,
-    ];
+pub(super) fn spread_bits(word: [u8; 2]) -> Codes {
+    static SPREAD: [[u8; 8]; 256] = spread_bytes();
     let mut codes = [0; 16];
-    for (code, place) in codes.iter_mut().zip(PLACES) {
-        *code = i32::from(word & place != 0);
+    for (codes, byte) in codes.as_chunks_mut::<8>().0.iter_mut().zip(word) {
+        for (code, &bit) in codes.iter_mut().zip(&SPREAD[usize::from(byte)]) {
+            *code = i32::from(bit);
+        }
     }
     codes
+}
+
+const fn spread_bytes() -> [[u8; 8]; 256] {
+    let mut table = [[0; 8]; 256];
+    let mut index = 0;
+    while index < 256 * 8 {
+        table[index / 8][index % 8] = ((index / 8) >> (index % 8)) as u8 & 1;
+        index += 1;
+    }
+    table
 }
 
 /// `scale * (code - zero)`.
@@ -141,22 +151,6 @@ pub(super) fn encode_blocks<B: Block<VALUES>, const VALUES: usize>(
         out.extend_from_slice(bytemuck::bytes_of(&block));
     }
     Ok(())
-}
-
-/// The value of largest magnitude, with its sign; the first one wins ties.
-pub(super) fn extreme(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |best: f32, &v| if v.abs() > best.abs() { v } else { best })
-}
-
-/// Smallest and largest value.
-pub(super) fn range(values: &[f32; 32]) -> (f32, f32) {
-    let start = (values[0], values[0]);
-    values.iter().fold(start, |(low, high), &v| (low.min(v), high.max(v)))
-}
-
-/// `1 / scale`, or 0 for a block of zeros.
-pub(super) fn reciprocal(scale: f32) -> f32 {
-    if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
 /// Packs 32 codes of 4 bits: the first half into the low nibbles, the second into the high ones.

@@ -3,6 +3,7 @@
 
 mod block;
 mod dense;
+mod fit;
 pub mod grids;
 mod iq2_xs;
 mod iq2_xxs;
@@ -160,7 +161,7 @@ impl StorageType {
     /// Bytes of a row of `columns` values; `None` if that is not a whole number of blocks.
     pub const fn row_bytes(self, columns: usize) -> Option<usize> {
         let (values, bytes) = self.block();
-        if columns % values != 0 {
+        if !columns.is_multiple_of(values) {
             return None;
         }
         (columns / values).checked_mul(bytes)
@@ -225,7 +226,8 @@ impl StorageType {
     }
 
     /// Quantises `values` (whole blocks) and appends the blocks to `out`. F16 and BF16 round to
-    /// nearest even; the others choose the scales that GGUF's plain quantisers choose.
+    /// nearest even, Q8_0 gives the bits that GGUF's own quantiser gives, and the types of fewer
+    /// bits search for the scales of least squared error.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for types without a quantiser, [`Error::Invalid`] on wrong lengths,

@@ -1,6 +1,7 @@
 //! Q4_1: `d * q + m`, blocks of 32.
 
-use super::block::{Block, Half, affine, bits, pack_nibbles, range, reciprocal};
+use super::block::{Block, Half, affine, bits, pack_nibbles};
+use super::fit;
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: weight `j` in the low nibble of `qs[j]`, weight `j + 16` in the high one.
@@ -22,12 +23,11 @@ impl Block<32> for Q4_1 {
     }
 }
 
-/// Spreads the 16 codes evenly from the smallest to the largest weight.
+/// Codes for the scale and offset of least squared error, which are rounded before the codes.
 pub(super) fn encode(values: &[f32; 32]) -> Option<Q4_1> {
-    let (low, high) = range(values);
-    let scale = (high - low) / 15.0;
-    let inverse = reciprocal(scale);
-    let (d, m) = (Half::from_f32(scale), Half::from_f32(low));
-    let codes = values.map(|v| (((v - low) * inverse + 0.5) as u8).min(15));
+    let (scale, offset) = fit::affine(values, 15.0);
+    let (d, m) = (Half::from_f32(scale), Half::from_f32(offset));
+    let inverse = fit::reciprocal(d.to_f32());
+    let codes = values.map(|v| fit::affine_code(v, inverse, m.to_f32(), 15.0) as u8);
     (d.is_finite() && m.is_finite()).then(|| Q4_1 { d, m, qs: pack_nibbles(&codes) })
 }

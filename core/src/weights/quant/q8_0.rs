@@ -1,6 +1,7 @@
 //! Q8_0: `d * q`, blocks of 32.
 
-use super::block::{Block, Half, extreme, reciprocal, scaled};
+use super::block::{Block, Half, scaled};
+use super::fit::{extreme, reciprocal};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights, a signed byte each.
