@@ -1,11 +1,11 @@
 //! `causal_conv1d`: checks and geometry.
 
 use super::paged_attention::sequence_count;
-use super::{matrix, rows_columns};
-use crate::pass::{Kernel, Launch};
+use super::{contiguous, stride};
+use crate::pass::{Kernel, Launch, index32};
 use crate::{Cuda, Pass};
 use forge_core::ops::CausalConv1d;
-use forge_core::tensor::{DType, shape_error};
+use forge_core::tensor::DType;
 use forge_core::{Error, Result};
 
 const OP: &str = "causal_conv1d";
@@ -25,18 +25,18 @@ const KERNELS: [Kernel; 7] = [
 ];
 
 pub(crate) fn causal_conv1d(pass: &mut Pass<'_>, op: CausalConv1d<'_, Cuda>) -> Result<()> {
-    let (rows, channels) = rows_columns(OP, op.out)?;
-    matrix(OP, "x", op.x, rows, channels)?;
-    let taps = op.weight.row_len();
-    op.weight.expect(OP, "weight", DType::F32, &[channels as usize, taps])?;
+    let (rows, channels, taps) = (op.out.rows(), op.out.row_len(), op.weight.row_len());
+    op.out.expect(OP, "out", DType::F32, &[rows, channels])?;
+    op.x.expect(OP, "x", DType::F32, &[rows, channels])?;
+    op.weight.expect(OP, "weight", DType::F32, &[channels, taps])?;
+    contiguous(OP, "weight", op.weight)?;
     let kernel = taps.checked_sub(2).and_then(|index| KERNELS.get(index)).copied();
     let kernel =
         kernel.ok_or_else(|| Error::unsupported(OP, format!("{taps} taps, 2 to 8 are there")))?;
-    op.state.expect(OP, "state", DType::F32, &[op.state.rows(), taps - 1, channels as usize])?;
-    if !op.weight.is_contiguous() {
-        return Err(shape_error(OP, "weight", "no gaps", format!("{:?}", op.weight)));
-    }
+    op.state.expect(OP, "state", DType::F32, &[op.state.rows(), taps - 1, channels])?;
     let sequences = sequence_count(OP, op.sequences)?;
+    let rows = index32(OP, "rows", rows)?;
+    let channels = index32(OP, "channels", channels)?;
     let launch = Launch::new(OP, kernel)
         .grid(channels.div_ceil(128), rows.div_ceil(ROWS) + sequences, 1)
         .block(128)
@@ -45,14 +45,14 @@ pub(crate) fn causal_conv1d(pass: &mut Pass<'_>, op: CausalConv1d<'_, Cuda>) -> 
         launch,
         &[
             op.x.into(),
-            (op.x.row_stride as u64).into(),
+            stride(op.x),
             op.weight.into(),
             (&*op.state).into(),
-            (op.state.row_stride as u64).into(),
+            stride(op.state),
             op.sequences.into(),
             sequences.into(),
             (&*op.out).into(),
-            (op.out.row_stride as u64).into(),
+            stride(op.out),
             rows.into(),
             channels.into(),
         ],

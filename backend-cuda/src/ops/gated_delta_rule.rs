@@ -1,7 +1,7 @@
 //! `gated_delta_rule`: checks, choice of form, geometry.
 
 use super::paged_attention::sequence_count;
-use super::{matrix, rows_columns};
+use super::{contiguous, stride};
 use crate::pass::{Arg, Kernel, Launch, index32};
 use crate::{Cuda, Pass};
 use forge_core::ops::{GatedDeltaRule, HeadMap};
@@ -34,23 +34,19 @@ impl Geometry {
             let expected = format!("a multiple of {} heads", op.key_heads);
             return Err(shape_error(OP, "state", expected, value_heads));
         }
-        let (rows, values) = rows_columns(OP, op.out)?;
+        let rows = op.out.rows();
         let columns = 2 * op.key_heads * key_dim + value_heads * value_dim;
-        matrix(OP, "out", op.out, rows, index32(OP, "values", value_heads * value_dim)?)?;
-        matrix(OP, "qkv", op.qkv, rows, index32(OP, "columns", columns)?)?;
-        matrix(OP, "ba", op.ba, rows, index32(OP, "heads", 2 * value_heads)?)?;
-        debug_assert_eq!(values as usize, value_heads * value_dim);
+        op.out.expect(OP, "out", DType::F32, &[rows, value_heads * value_dim])?;
+        op.qkv.expect(OP, "qkv", DType::F32, &[rows, columns])?;
+        op.ba.expect(OP, "ba", DType::F32, &[rows, 2 * value_heads])?;
         op.head_constants.expect(OP, "head_constants", DType::F32, &[2, value_heads])?;
-        if !op.head_constants.is_contiguous() {
-            let got = format!("{:?}", op.head_constants);
-            return Err(shape_error(OP, "head_constants", "no gaps", got));
-        }
+        contiguous(OP, "head_constants", op.head_constants)?;
         if value_dim % 8 != 0 || op.state.offset % 4 != 0 || op.state.row_stride % 4 != 0 {
             let reason = format!("value heads of {value_dim}, state {:?}", op.state);
             return Err(Error::unsupported(OP, reason));
         }
         Ok(Self {
-            rows,
+            rows: index32(OP, "rows", rows)?,
             sequences: sequence_count(OP, op.sequences)?,
             key_heads: index32(OP, "key_heads", op.key_heads)?,
             value_heads: index32(OP, "value_heads", value_heads)?,
@@ -112,15 +108,15 @@ fn recurrent(
         .overlap();
     let args: [Arg<'_>; 15] = [
         op.qkv.into(),
-        (op.qkv.row_stride as u64).into(),
+        stride(op.qkv),
         op.ba.into(),
-        (op.ba.row_stride as u64).into(),
+        stride(op.ba),
         op.head_constants.into(),
         (&*op.state).into(),
-        (op.state.row_stride as u64).into(),
+        stride(op.state),
         op.sequences.into(),
         (&*op.out).into(),
-        (op.out.row_stride as u64).into(),
+        stride(op.out),
         geometry.rows.into(),
         geometry.key_heads.into(),
         geometry.value_heads.into(),

@@ -4,7 +4,7 @@
 //! plain one for f32 KV and uncommon head sizes. Real lengths are known on the device alone, so each
 //! is right for any split of the rows over the sequences; the shape of the pass chooses the fast one.
 
-use super::{indices, matrix};
+use super::{contiguous, stride};
 use crate::pass::{Arg, Kernel, Launch, index32};
 use crate::{Cuda, Pass};
 use forge_core::kv::KvType;
@@ -73,7 +73,8 @@ struct Geometry {
 /// Checks a sequence table and returns its lines.
 pub(crate) fn sequence_count(op: &'static str, sequences: &Tensor<Cuda>) -> Result<u32> {
     let count = sequences.rows();
-    indices(op, "sequences", sequences, count * SEQUENCE_FIELDS)?;
+    sequences.expect(op, "sequences", DType::I32, &[count, SEQUENCE_FIELDS])?;
+    contiguous(op, "sequences", sequences)?;
     // A line is one 16-byte load.
     if sequences.offset % SEQUENCE_FIELDS != 0 {
         return Err(Error::unsupported(op, "a sequence table that starts inside a line"));
@@ -92,15 +93,13 @@ impl Geometry {
         layout.check()?;
         let pages = &op.pool.pages;
         pages.expect(OP, "pages", DType::U8, &[pages.rows(), layout.block_bytes()])?;
-        if !pages.is_contiguous() {
-            return Err(shape_error(OP, "pages", "no gaps", format!("{pages:?}")));
-        }
+        contiguous(OP, "pages", pages)?;
         let rows = index32(OP, "rows", op.q.rows())?;
-        let columns = index32(OP, "columns", heads * op.q.dim)?;
-        matrix(OP, "out", op.out, rows, columns)?;
+        op.out.expect(OP, "out", DType::F32, &[op.q.rows(), heads * op.q.dim])?;
         let sequences = sequence_count(OP, op.sequences)?;
         let max_blocks = op.block_table.row_len();
-        indices(OP, "block_table", op.block_table, op.sequences.rows() * max_blocks)?;
+        op.block_table.expect(OP, "block_table", DType::I32, &[op.sequences.rows(), max_blocks])?;
+        contiguous(OP, "block_table", op.block_table)?;
         let whole = |values: usize| values % 4 == 0;
         let aligned = whole(op.q.tensor.offset)
             && whole(op.q.tensor.row_stride)
@@ -163,7 +162,7 @@ pub(crate) fn paged_attention(pass: &mut Pass<'_>, op: PagedAttention<'_, Cuda>)
 fn common<'a>(op: &'a PagedAttention<'_, Cuda>, geometry: &Geometry) -> Vec<Arg<'a>> {
     vec![
         (&op.q.tensor).into(),
-        (op.q.tensor.row_stride as u64).into(),
+        stride(&op.q.tensor),
         (op.q.stride as u64).into(),
         (&op.pool.pages).into(),
         op.sequences.into(),
@@ -172,7 +171,7 @@ fn common<'a>(op: &'a PagedAttention<'_, Cuda>, geometry: &Geometry) -> Vec<Arg<
         geometry.max_blocks.into(),
         op.scale.into(),
         (&*op.out).into(),
-        (op.out.row_stride as u64).into(),
+        stride(op.out),
     ]
 }
 
@@ -294,7 +293,7 @@ fn decode(
             geometry.sequences.into(),
             (&partials).into(),
             (&*op.out).into(),
-            (op.out.row_stride as u64).into(),
+            stride(op.out),
             row_limit.into(),
             splits.into(),
         ],
