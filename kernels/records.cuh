@@ -15,41 +15,46 @@
 //   codes      signed bytes of group i: a[0], a[1] = rows g, g + 8 at columns 4t; a[2], a[3] at 16+4t;
 //   scales     d and m of group i for rows g and g + 8.
 #pragma once
-#include "tensor_core.cuh"
+#include "common.cuh"
+
+// The f32 value of the f16 in the low half of `bits`.
+INLINE float half_value(u32 bits) {
+    return f16_bits_to_f32(u16(bits));
+}
 
 template <class V>
-__device__ __forceinline__ V at(const u8* address) {
+INLINE V at(const u8* address) {
     return *(const V*)address;
 }
 
 // Bytes of w minus n; the codes are below 128 and the differences above -128.
-__device__ __forceinline__ u32 bytes_minus(u32 w, u32 n) {
+INLINE u32 bytes_minus(u32 w, u32 n) {
     return ((w | 0x80808080u) - n * 0x01010101u) ^ 0x80808080u;
 }
 
 // Word `i` of four; folds away where `i` is known.
-__device__ __forceinline__ u32 word_of(uint4 v, int i) {
+INLINE u32 word_of(uint4 v, int i) {
     u32 low = (i & 1) ? v.y : v.x, high = (i & 1) ? v.w : v.z;
     return (i & 2) ? high : low;
 }
 
 // f16 number `i` of the eight in `v`.
-__device__ __forceinline__ float half_of(uint4 v, int i) {
+INLINE float half_of(uint4 v, int i) {
     return half_value((word_of(v, i >> 1) >> (16 * (i & 1))) & 0xffff);
 }
 
-__device__ __forceinline__ void plane8(const u8* plane, int i, int lane, u32 (&a)[4]) {
+INLINE void plane8(const u8* plane, int i, int lane, u32 (&a)[4]) {
     uint4 v = at<uint4>(plane + i * 512 + lane * 16);
     a[0] = v.x, a[1] = v.y, a[2] = v.z, a[3] = v.w;
 }
 
 // Low nibbles: columns 4t; high nibbles: columns 16 + 4t.
-__device__ __forceinline__ void plane4_packed(const u8* plane, int i, int lane, u32 (&w)[2]) {
+INLINE void plane4_packed(const u8* plane, int i, int lane, u32 (&w)[2]) {
     uint4 v = at<uint4>(plane + (i >> 1) * 512 + lane * 16);
     w[0] = (i & 1) ? v.z : v.x, w[1] = (i & 1) ? v.w : v.y;
 }
 
-__device__ __forceinline__ void plane4(const u8* plane, int i, int lane, u32 (&a)[4]) {
+INLINE void plane4(const u8* plane, int i, int lane, u32 (&a)[4]) {
     u32 w[2];
     plane4_packed(plane, i, lane, w);
     a[0] = w[0] & 0x0f0f0f0f, a[1] = w[1] & 0x0f0f0f0f;
@@ -57,7 +62,7 @@ __device__ __forceinline__ void plane4(const u8* plane, int i, int lane, u32 (&a
 }
 
 // A byte holds two groups: bits 0-1 and 2-3 the even one, 4-5 and 6-7 the odd one.
-__device__ __forceinline__ void plane2(const u8* plane, int i, int lane, u32 (&a)[4]) {
+INLINE void plane2(const u8* plane, int i, int lane, u32 (&a)[4]) {
     uint4 v = at<uint4>(plane + (i >> 2) * 512 + lane * 16);
     u32 r0 = (i & 2) ? v.z : v.x, r1 = (i & 2) ? v.w : v.y;
     int shift = 4 * (i & 1);
@@ -66,7 +71,7 @@ __device__ __forceinline__ void plane2(const u8* plane, int i, int lane, u32 (&a
 }
 
 // A byte holds four groups of two bits.
-__device__ __forceinline__ void plane1(const u8* plane, int i, int lane, u32 (&a)[4]) {
+INLINE void plane1(const u8* plane, int i, int lane, u32 (&a)[4]) {
     uint4 v = at<uint4>(plane + lane * 16);
     u32 r0 = (i & 4) ? v.z : v.x, r1 = (i & 4) ? v.w : v.y;
     int shift = 2 * (i & 3);
@@ -75,7 +80,7 @@ __device__ __forceinline__ void plane1(const u8* plane, int i, int lane, u32 (&a
 }
 
 // Replaces the eight nibbles of `w` by bytes of a table of 16: `low` those of the low nibbles.
-__device__ __forceinline__ void table16(u32 w, uint4 table, u32& low, u32& high) {
+INLINE void table16(u32 w, uint4 table, u32& low, u32& high) {
     u32 index = w & 0x77777777, upper = (w & 0x88888888) >> 1;
     u32 p = __byte_perm(__byte_perm(table.x, table.y, index), __byte_perm(table.z, table.w, index),
                         0x3210 | (upper & 0xffff));
@@ -87,16 +92,16 @@ __device__ __forceinline__ void table16(u32 w, uint4 table, u32& low, u32& high)
 }
 
 // The values of IQ4_NL and IQ4_XS, and the doubled ones of MXFP4, as signed bytes.
-__device__ __forceinline__ uint4 iq4_table() {
+INLINE uint4 iq4_table() {
     return make_uint4(0xbfad9881, 0xf6eaddcf, 0x26190d01, 0x71594535);
 }
-__device__ __forceinline__ uint4 mxfp4_table() {
+INLINE uint4 mxfp4_table() {
     return make_uint4(0x03020100, 0x0c080604, 0xfdfeff00, 0xf4f8fafc);
 }
 
 // Negates the bytes of `w` (none is 0) whose bit is set in the sign mask of index `sign`, of which
 // `half` chooses the lower or upper four. Bit 7 of the mask is the parity of the index.
-__device__ __forceinline__ u32 with_signs(u32 w, u32 sign, int half) {
+INLINE u32 with_signs(u32 w, u32 sign, int half) {
     u32 mask = sign | ((u32)(__popc(sign) & 1) << 7);
     u32 ones = (((mask >> (4 * half)) & 15) * 0x00204081u) & 0x01010101u;
     return (w ^ (ones * 255)) + ones;
@@ -104,11 +109,11 @@ __device__ __forceinline__ u32 with_signs(u32 w, u32 sign, int half) {
 
 struct Q8_0 {
     enum { K = 128, BYTES = 2176, SUBS = 1, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         plane8(record, i, lane, a);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
         uint4 v = at<uint4>(record + 2048 + g * 16);
         d[0][0] = half_of(v, i), d[1][0] = half_of(v, 4 + i);
@@ -120,7 +125,7 @@ template <int FIFTH, int OFFSET, int MINIMUM>
 struct Legacy {
     enum { HEADER = 2048 + 512 * FIFTH, ROW = MINIMUM ? 32 : 16 };
     enum { K = 256, BYTES = HEADER + 16 * ROW, SUBS = 1, MIN = MINIMUM };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         plane4(record, i, lane, a);
         u32 b[4];
@@ -131,7 +136,7 @@ struct Legacy {
             if (OFFSET) a[j] = bytes_minus(a[j], OFFSET);
         }
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&m)[2][1]) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -148,14 +153,14 @@ typedef Legacy<1, 0, 1> Q5_1;
 
 struct IQ4_NL {
     enum { K = 256, BYTES = 2304, SUBS = 1, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         u32 w[2];
         plane4_packed(record, i, lane, w);
         table16(w[0], iq4_table(), a[0], a[2]);
         table16(w[1], iq4_table(), a[1], a[3]);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
         d[0][0] = half_of(at<uint4>(record + 2048 + g * 32), i);
         d[1][0] = half_of(at<uint4>(record + 2064 + g * 32), i);
@@ -165,16 +170,16 @@ struct IQ4_NL {
 // Header of a row: d f16, high bits of the scales u16, their low nibbles u32.
 struct IQ4_XS {
     enum { K = 256, BYTES = 2176, SUBS = 1, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
         IQ4_NL::codes(record, grid, i, lane, a);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
         uint4 v = at<uint4>(record + 2048 + g * 16);
         d[0][0] = scale(v.x, v.y, i), d[1][0] = scale(v.z, v.w, i);
     }
-    static __device__ __forceinline__ float scale(u32 head, u32 low, int i) {
+    static INLINE float scale(u32 head, u32 low, int i) {
         u32 s = ((low >> (4 * i)) & 15) | (((head >> (16 + 2 * i)) & 3) << 4);
         return half_value(head & 0xffff) * (float)((int)s - 32);
     }
@@ -184,20 +189,20 @@ struct IQ4_XS {
 // e = 2 that is subnormal.
 struct MXFP4 {
     enum { K = 256, BYTES = 2176, SUBS = 1, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         u32 w[2];
         plane4_packed(record, i, lane, w);
         table16(w[0], mxfp4_table(), a[0], a[2]);
         table16(w[1], mxfp4_table(), a[1], a[3]);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
         uint4 v = at<uint4>(record + 2048 + g * 16);
         d[0][0] = scale(((i & 4) ? v.y : v.x) >> (8 * (i & 3)));
         d[1][0] = scale(((i & 4) ? v.w : v.z) >> (8 * (i & 3)));
     }
-    static __device__ __forceinline__ float scale(u32 word) {
+    static INLINE float scale(u32 word) {
         u32 e = word & 255;
         return __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
     }
@@ -209,7 +214,7 @@ template <int FIFTH>
 struct Q45_K {
     enum { HEADER = 2048 + 512 * FIFTH };
     enum { K = 256, BYTES = HEADER + 256, SUBS = 1, MIN = 1 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         plane4(record, i, lane, a);
         u32 b[4];
@@ -218,7 +223,7 @@ struct Q45_K {
         for (int j = 0; j < 4; j++)
             if (FIFTH) a[j] |= b[j] << 4;
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&m)[2][1]) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -236,7 +241,7 @@ typedef Q45_K<1> Q5_K;
 // Headers: 16 scales i8 of each row, then d f16 of each row.
 struct Q6_K {
     enum { K = 256, BYTES = 3360, SUBS = 2, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         plane4(record, i, lane, a);
         u32 b[4];
@@ -244,15 +249,15 @@ struct Q6_K {
 #pragma unroll
         for (int j = 0; j < 4; j++) a[j] = bytes_minus(a[j] | (b[j] << 4), 32);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][2], float (&)[2][2]) {
         u32 heads = at<u32>(record + 3328 + g * 4);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float head = half_value((heads >> (16 * r)) & 0xffff);
             u32 pair = word_of(at<uint4>(record + 3072 + (2 * g + r) * 16), i >> 1) >> (16 * (i & 1));
-            d[r][0] = head * (float)(signed char)(pair & 255);
-            d[r][1] = head * (float)(signed char)((pair >> 8) & 255);
+            d[r][0] = head * (float)(i8)(pair & 255);
+            d[r][1] = head * (float)(i8)((pair >> 8) & 255);
         }
     }
 };
@@ -260,7 +265,7 @@ struct Q6_K {
 // Header of a row: low nibbles of the 16 scales (two words), their upper two bits, d f16.
 struct Q3_K {
     enum { K = 256, BYTES = 1792, SUBS = 2, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         plane2(record, i, lane, a);
         u32 b[4];
@@ -268,7 +273,7 @@ struct Q3_K {
 #pragma unroll
         for (int j = 0; j < 4; j++) a[j] = bytes_minus(a[j] | (b[j] << 2), 4);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][2], float (&)[2][2]) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -285,11 +290,11 @@ struct Q3_K {
 // f16 of each row.
 struct Q2_K {
     enum { K = 256, BYTES = 1344, SUBS = 2, MIN = 1 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
         plane2(record, i, lane, a);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][2], float (&m)[2][2]) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -311,7 +316,7 @@ struct Q2_K {
 // Header: d f16 of each row.
 struct IQ2_XXS {
     enum { K = 256, BYTES = 1056, SUBS = 1, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
         int t = lane & 3;
         uint4 v = at<uint4>(record + i * 128 + (lane >> 2) * 16);
@@ -322,10 +327,10 @@ struct IQ2_XXS {
             a[2 * h + 1] = word(grid, v.z >> (8 * l), v.w >> (7 * l), t & 1);
         }
     }
-    static __device__ __forceinline__ u32 word(const u32* grid, u32 index, u32 sign, int half) {
+    static INLINE u32 word(const u32* grid, u32 index, u32 sign, int half) {
         return with_signs(__ldg(grid + (index & 255) * 2 + half), sign & 127, half);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
         uint4 v = at<uint4>(record + i * 128 + g * 16);
         u32 heads = at<u32>(record + 1024 + g * 4);
@@ -338,17 +343,17 @@ struct IQ2_XXS {
 // 8 bytes of scales of each row, a nibble for 16 columns; d f16 of each row.
 struct IQ2_XS {
     enum { K = 256, BYTES = 1184, SUBS = 2, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
         int t = lane & 3, shift = 16 * (t >> 1);
         uint4 v = at<uint4>(record + i * 128 + (lane >> 2) * 16);
         a[0] = word(grid, v.x >> shift, t & 1), a[1] = word(grid, v.z >> shift, t & 1);
         a[2] = word(grid, v.y >> shift, t & 1), a[3] = word(grid, v.w >> shift, t & 1);
     }
-    static __device__ __forceinline__ u32 word(const u32* grid, u32 w, int half) {
+    static INLINE u32 word(const u32* grid, u32 w, int half) {
         return with_signs(__ldg(grid + (w & 511) * 2 + half), (w >> 9) & 127, half);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][2], float (&)[2][2]) {
         uint4 v = at<uint4>(record + 1024 + g * 16);
         u32 heads = at<u32>(record + 1152 + g * 4);
@@ -366,7 +371,7 @@ struct IQ2_XS {
 // group and row, 4 sign indices and a scale as in IQ2_XXS; d f16 of each row.
 struct IQ3_XXS {
     enum { K = 256, BYTES = 1568, SUBS = 1, MIN = 0 };
-    static __device__ __forceinline__ void codes(
+    static INLINE void codes(
         const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
         int t = lane & 3;
         u32 index = word_of(at<uint4>(record + (i >> 2) * 512 + lane * 16), i & 3);
@@ -377,7 +382,7 @@ struct IQ3_XXS {
         a[1] = with_signs(__ldg(grid + ((index >> 16) & 255)), (v.y >> low) & 127, t & 1);
         a[3] = with_signs(__ldg(grid + (index >> 24)), (v.y >> high) & 127, t & 1);
     }
-    static __device__ __forceinline__ void scales(
+    static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
         uint2 v = at<uint2>(record + 1024 + i * 64 + g * 8);
         u32 heads = at<u32>(record + 1536 + g * 4);

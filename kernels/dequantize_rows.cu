@@ -1,0 +1,21 @@
+// dequantize_rows for every type. The six entries are in dequantize.cuh.
+#include "dequantize.cuh"
+
+DEQUANTIZE_ROWS(f16, F16, true)
+DEQUANTIZE_ROWS(f32, F32, true)
+DEQUANTIZE_ROWS(q8_0, Q8_0, false)
+DEQUANTIZE_ROWS(q4_0, Q4_0, false)
+DEQUANTIZE_ROWS(q4_1, Q4_1, false)
+DEQUANTIZE_ROWS(q5_0, Q5_0, false)
+DEQUANTIZE_ROWS(q5_1, Q5_1, false)
+DEQUANTIZE_ROWS(q2_k, Q2_K, false)
+DEQUANTIZE_ROWS(q3_k, Q3_K, false)
+DEQUANTIZE_ROWS(q4_k, Q4_K, false)
+DEQUANTIZE_ROWS(q5_k, Q5_K, false)
+DEQUANTIZE_ROWS(q6_k, Q6_K, false)
+DEQUANTIZE_ROWS(iq2_xxs, IQ2_XXS, false)
+DEQUANTIZE_ROWS(iq2_xs, IQ2_XS, false)
+DEQUANTIZE_ROWS(iq3_xxs, IQ3_XXS, false)
+DEQUANTIZE_ROWS(iq4_nl, IQ4_NL, false)
+DEQUANTIZE_ROWS(iq4_xs, IQ4_XS, false)
+DEQUANTIZE_ROWS(mxfp4, MXFP4, false)
