@@ -1,7 +1,7 @@
 // linear_rows
 // math:     out[r, n] = sum_k W[n, k] x[r, k] for few rows r; with experts W = W[ids[r]].
 // shapes:   records [experts, tiles, chunks] of BYTES: 16 rows by K columns each, see records.cuh;
-//           grid = codebook of the IQ types; row_scale f32 [experts, tiles * 16], floats only.
+//           row_scale f32 [experts, tiles * 16], floats only.
 //           x: quants of 64 bytes a row and group of 32 columns (16 for floats), x_scale f32
 //           [x_rows, 4, groups] or [x_rows], both from quantize_activations. out f32 [rows of x, rows],
 //           row stride out_stride. segments i32 [n, 4] = expert, first, count, 0 and order i32
@@ -71,7 +71,7 @@ INLINE void dot(const u32 (&a)[4], uint4 b, i32 (&c)[SUBS][4]) {
 // Adds one record times the activations to `sum`, four groups of 32 columns at a time.
 template <class T, int NT>
 INLINE void add_record(
-    const u8* record, const u32* grid, u32 chunk, u32 groups, const Columns<NT>& x,
+    const u8* record, u32 chunk, u32 groups, const Columns<NT>& x,
     float (&sum)[NT][4]) {
     constexpr int SUBS = T::SUBS;
     int lane = threadIdx.x & 31, g = lane >> 2;
@@ -81,7 +81,7 @@ INLINE void add_record(
         float d[4][2][SUBS], m[4][2][SUBS];
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            T::codes(record, grid, quad * 4 + i, lane, a[i]);
+            T::codes(record, quad * 4 + i, lane, a[i]);
             T::scales(record, quad * 4 + i, g, d[i], m[i]);
         }
         u32 group = chunk * (T::K / 32) + quad * 4;
@@ -145,15 +145,15 @@ INLINE void add_halves(const u8* record, u32 chunk, const Columns<NT>& x, float 
 template <class T, int NT>
 struct Body {
     static constexpr bool FLOATS = false;
-    static INLINE void add(const u8* record, const u32* grid, u32 chunk, u32 groups,
+    static INLINE void add(const u8* record, u32 chunk, u32 groups,
                            const Columns<NT>& x, float (&sum)[NT][4]) {
-        add_record<T, NT>(record, grid, chunk, groups, x, sum);
+        add_record<T, NT>(record, chunk, groups, x, sum);
     }
 };
 template <int NT>
 struct Body<F16, NT> {
     static constexpr bool FLOATS = true;
-    static INLINE void add(const u8* record, const u32*, u32 chunk, u32, const Columns<NT>& x,
+    static INLINE void add(const u8* record, u32 chunk, u32, const Columns<NT>& x,
                            float (&sum)[NT][4]) {
         add_halves<NT, 1>(record, chunk, x, sum);
     }
@@ -161,7 +161,7 @@ struct Body<F16, NT> {
 template <int NT>
 struct Body<F32, NT> {
     static constexpr bool FLOATS = true;
-    static INLINE void add(const u8* record, const u32*, u32 chunk, u32, const Columns<NT>& x,
+    static INLINE void add(const u8* record, u32 chunk, u32, const Columns<NT>& x,
                            float (&sum)[NT][4]) {
         add_halves<NT, 2>(record, chunk, x, sum);
     }
@@ -169,7 +169,6 @@ struct Body<F32, NT> {
 
 struct LinearRows {
     const u8* records;
-    const u32* grid;
     const float* row_scale;
     u32 rows, tiles, chunks;
     const u8* x;
@@ -276,7 +275,7 @@ INLINE void linear_rows(const LinearRows& p) {
             // Also keeps the copy below from a slot that a lane still reads.
             __syncwarp();
             fetch((slot + STAGES - 1) % STAGES);
-            Body<T, NT>::add(ring + slot * T::BYTES, p.grid, chunk, p.groups, x, sum);
+            Body<T, NT>::add(ring + slot * T::BYTES, chunk, p.groups, x, sum);
             slot = (slot + 1) % STAGES;
         }
         float* own = partial + warp * (NT * 8 * COLUMN) + g;
@@ -293,10 +292,10 @@ INLINE void linear_rows(const LinearRows& p) {
 
 #define LINEAR_ROWS(NAME, TYPE, NT)                                                               \
     KERNEL __launch_bounds__(NT == 1 ? 512 : 256) linear_rows_##NAME##_##NT(                  \
-        const u8* records, const u32* grid, const float* row_scale, u32 rows, u32 tiles,          \
+        const u8* records, const float* row_scale, u32 rows, u32 tiles,          \
         u32 chunks, const u8* x, const float* x_scale, u32 groups, float* out, u64 out_stride,    \
         u32 x_rows, const int4* segments, const i32* order, u32 share) {                          \
-        linear_rows<TYPE, NT>({records, grid, row_scale, rows, tiles, chunks, x, x_scale, groups, \
+        linear_rows<TYPE, NT>({records, row_scale, rows, tiles, chunks, x, x_scale, groups, \
                                out, out_stride, x_rows, segments, order, share});                 \
     }
 #define LINEAR_ROWS_ALL(NAME, TYPE) \

@@ -15,6 +15,7 @@
 //   codes      signed bytes of group i: a[0], a[1] = rows g, g + 8 at columns 4t; a[2], a[3] at 16+4t;
 //   scales     d and m of group i for rows g and g + 8.
 #pragma once
+#include "codebooks.cuh"
 #include "common.cuh"
 
 // The f32 value of the f16 in the low half of `bits`.
@@ -110,7 +111,7 @@ INLINE u32 with_signs(u32 w, u32 sign, int half) {
 struct Q8_0 {
     enum { K = 128, BYTES = 2176, SUBS = 1, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         plane8(record, i, lane, a);
     }
     static INLINE void scales(
@@ -126,7 +127,7 @@ struct Legacy {
     enum { HEADER = 2048 + 512 * FIFTH, ROW = MINIMUM ? 32 : 16 };
     enum { K = 256, BYTES = HEADER + 16 * ROW, SUBS = 1, MIN = MINIMUM };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         plane4(record, i, lane, a);
         u32 b[4];
         if (FIFTH) plane1(record + 2048, i, lane, b);
@@ -154,7 +155,7 @@ typedef Legacy<1, 0, 1> Q5_1;
 struct IQ4_NL {
     enum { K = 256, BYTES = 2304, SUBS = 1, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         u32 w[2];
         plane4_packed(record, i, lane, w);
         table16(w[0], iq4_table(), a[0], a[2]);
@@ -171,8 +172,8 @@ struct IQ4_NL {
 struct IQ4_XS {
     enum { K = 256, BYTES = 2176, SUBS = 1, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
-        IQ4_NL::codes(record, grid, i, lane, a);
+        const u8* record, int i, int lane, u32 (&a)[4]) {
+        IQ4_NL::codes(record, i, lane, a);
     }
     static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
@@ -190,7 +191,7 @@ struct IQ4_XS {
 struct MXFP4 {
     enum { K = 256, BYTES = 2176, SUBS = 1, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         u32 w[2];
         plane4_packed(record, i, lane, w);
         table16(w[0], mxfp4_table(), a[0], a[2]);
@@ -215,7 +216,7 @@ struct Q45_K {
     enum { HEADER = 2048 + 512 * FIFTH };
     enum { K = 256, BYTES = HEADER + 256, SUBS = 1, MIN = 1 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         plane4(record, i, lane, a);
         u32 b[4];
         if (FIFTH) plane1(record + 2048, i, lane, b);
@@ -242,7 +243,7 @@ typedef Q45_K<1> Q5_K;
 struct Q6_K {
     enum { K = 256, BYTES = 3360, SUBS = 2, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         plane4(record, i, lane, a);
         u32 b[4];
         plane2(record + 2048, i, lane, b);
@@ -266,7 +267,7 @@ struct Q6_K {
 struct Q3_K {
     enum { K = 256, BYTES = 1792, SUBS = 2, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         plane2(record, i, lane, a);
         u32 b[4];
         plane1(record + 1024, i, lane, b);
@@ -291,7 +292,7 @@ struct Q3_K {
 struct Q2_K {
     enum { K = 256, BYTES = 1344, SUBS = 2, MIN = 1 };
     static INLINE void codes(
-        const u8* record, const u32*, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         plane2(record, i, lane, a);
     }
     static INLINE void scales(
@@ -309,26 +310,25 @@ struct Q2_K {
     }
 };
 
-// The codebook types keep the file's indices; all lanes of a row read the same words. `grid` is the
-// codebook: rows of 8 (IQ2) or 4 (IQ3) magnitudes.
+// The codebook types keep the file's indices; all lanes of a row read the same words.
 //
 // Codes: of each group and row, 4 grid indices, then 4 sign indices of 7 bits and a scale of 4.
 // Header: d f16 of each row.
 struct IQ2_XXS {
     enum { K = 256, BYTES = 1056, SUBS = 1, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         int t = lane & 3;
         uint4 v = at<uint4>(record + i * 128 + (lane >> 2) * 16);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             int l = 2 * h + (t >> 1);
-            a[2 * h] = word(grid, v.x >> (8 * l), v.y >> (7 * l), t & 1);
-            a[2 * h + 1] = word(grid, v.z >> (8 * l), v.w >> (7 * l), t & 1);
+            a[2 * h] = word(v.x >> (8 * l), v.y >> (7 * l), t & 1);
+            a[2 * h + 1] = word(v.z >> (8 * l), v.w >> (7 * l), t & 1);
         }
     }
-    static INLINE u32 word(const u32* grid, u32 index, u32 sign, int half) {
-        return with_signs(__ldg(grid + (index & 255) * 2 + half), sign & 127, half);
+    static INLINE u32 word(u32 index, u32 sign, int half) {
+        return with_signs(__ldg(reinterpret_cast<const u32*>(IQ2_XXS_GRID) + (index & 255) * 2 + half), sign & 127, half);
     }
     static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
@@ -344,14 +344,14 @@ struct IQ2_XXS {
 struct IQ2_XS {
     enum { K = 256, BYTES = 1184, SUBS = 2, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         int t = lane & 3, shift = 16 * (t >> 1);
         uint4 v = at<uint4>(record + i * 128 + (lane >> 2) * 16);
-        a[0] = word(grid, v.x >> shift, t & 1), a[1] = word(grid, v.z >> shift, t & 1);
-        a[2] = word(grid, v.y >> shift, t & 1), a[3] = word(grid, v.w >> shift, t & 1);
+        a[0] = word(v.x >> shift, t & 1), a[1] = word(v.z >> shift, t & 1);
+        a[2] = word(v.y >> shift, t & 1), a[3] = word(v.w >> shift, t & 1);
     }
-    static INLINE u32 word(const u32* grid, u32 w, int half) {
-        return with_signs(__ldg(grid + (w & 511) * 2 + half), (w >> 9) & 127, half);
+    static INLINE u32 word(u32 w, int half) {
+        return with_signs(__ldg(reinterpret_cast<const u32*>(IQ2_XS_GRID) + (w & 511) * 2 + half), (w >> 9) & 127, half);
     }
     static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][2], float (&)[2][2]) {
@@ -372,15 +372,15 @@ struct IQ2_XS {
 struct IQ3_XXS {
     enum { K = 256, BYTES = 1568, SUBS = 1, MIN = 0 };
     static INLINE void codes(
-        const u8* record, const u32* grid, int i, int lane, u32 (&a)[4]) {
+        const u8* record, int i, int lane, u32 (&a)[4]) {
         int t = lane & 3;
         u32 index = word_of(at<uint4>(record + (i >> 2) * 512 + lane * 16), i & 3);
         uint2 v = at<uint2>(record + 1024 + i * 64 + (lane >> 2) * 8);
         int low = 7 * (t >> 1), high = 14 + low;
-        a[0] = with_signs(__ldg(grid + (index & 255)), (v.x >> low) & 127, t & 1);
-        a[2] = with_signs(__ldg(grid + ((index >> 8) & 255)), (v.x >> high) & 127, t & 1);
-        a[1] = with_signs(__ldg(grid + ((index >> 16) & 255)), (v.y >> low) & 127, t & 1);
-        a[3] = with_signs(__ldg(grid + (index >> 24)), (v.y >> high) & 127, t & 1);
+        a[0] = with_signs(__ldg(IQ3_XXS_GRID + (index & 255)), (v.x >> low) & 127, t & 1);
+        a[2] = with_signs(__ldg(IQ3_XXS_GRID + ((index >> 8) & 255)), (v.x >> high) & 127, t & 1);
+        a[1] = with_signs(__ldg(IQ3_XXS_GRID + ((index >> 16) & 255)), (v.y >> low) & 127, t & 1);
+        a[3] = with_signs(__ldg(IQ3_XXS_GRID + (index >> 24)), (v.y >> high) & 127, t & 1);
     }
     static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
