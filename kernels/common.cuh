@@ -21,6 +21,8 @@ struct bf16 {
 };
 
 #define KERNEL extern "C" __global__ void
+// A kernel launched with up to `threads` a block: bounds its registers.
+#define KERNEL_OF(threads) extern "C" __global__ void __launch_bounds__(threads)
 #define INLINE __device__ __forceinline__
 
 constexpr u32 WARP = 32;
@@ -172,7 +174,9 @@ INLINE void cp_async_wait() {
 }
 
 // Programmatic dependent launch (no effect below sm_90): wait for the kernels in front, and let the
-// one behind start its prologue.
+// one behind start its prologue. Every thread waits before anything else, or a later kernel could pass
+// one that has not finished. Pointers to what earlier kernels write must not be
+// `const __restrict__`: such loads may be moved in front of the wait.
 INLINE void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -6,7 +6,7 @@
 
 use crate::elf;
 use crate::nvrtc::Nvrtc;
-use crate::sources::{HEADERS, Source};
+use crate::sources::{Source, headers};
 use forge_core::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -106,7 +106,7 @@ pub(crate) fn compile(
     capability: Capability,
     cache: Option<&Path>,
 ) -> Result<Cubin> {
-    let result = nvrtc.compile(source.name, source.text, HEADERS, &options(capability));
+    let result = nvrtc.compile(source.name, source.text, &headers(), &options(capability));
     let image = result.map_err(|message| Error::device("compile", message))?.cubin;
     let entries = elf::entries(&image)
         .map_err(|m| Error::device("compile", format!("{}: {m}", source.name)))?;
@@ -166,7 +166,7 @@ fn cached(
 fn file_prefix(source: &Source, capability: Capability) -> String {
     let options = options(capability).join(" ");
     let mut parts = vec![source.text.as_bytes(), options.as_bytes()];
-    for (name, text) in HEADERS {
+    for (name, text) in headers() {
         parts.extend([name.as_bytes(), text.as_bytes()]);
     }
     format!("{}-sm{capability}-{:032x}-nvrtc", source.name, hash(parts))

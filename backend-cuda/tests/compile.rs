@@ -3,7 +3,7 @@
 use forge_cuda::compile::{self, Capability};
 use forge_cuda::elf;
 use forge_cuda::nvrtc::{INSTALL, Nvrtc};
-use forge_cuda::sources::{self, HEADERS};
+use forge_cuda::sources::{self, headers};
 
 const CAPABILITIES: [Capability; 5] = [80, 86, 89, 90, 120];
 
@@ -47,7 +47,7 @@ fn every_kernel_compiles_for_every_architecture() {
         for capability in CAPABILITIES {
             let mut options = compile::options(capability);
             options.push("--ptxas-options=-v".into());
-            let compiled = match nvrtc.compile(source.name, source.text, HEADERS, &options) {
+            let compiled = match nvrtc.compile(source.name, source.text, &headers(), &options) {
                 Ok(compiled) => compiled,
                 Err(message) => {
                     failures.push(format!("sm_{capability}: {message}"));

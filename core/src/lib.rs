@@ -3,6 +3,7 @@
 
 pub mod backend;
 pub mod chat;
+pub mod check;
 pub mod config;
 pub mod convert;
 pub mod engine;
