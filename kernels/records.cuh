@@ -15,8 +15,8 @@
 //   codes      signed bytes of group i: a[0], a[1] = rows g, g + 8 at columns 4t; a[2], a[3] at 16+4t;
 //   scales     d and m of group i for rows g and g + 8.
 #pragma once
-#include "codebooks.cuh"
 #include "common.cuh"
+#include "codebooks.cuh"
 
 // The f32 value of the f16 in the low half of `bits`.
 INLINE float half_value(u32 bits) {

@@ -9,6 +9,7 @@ mod memory;
 pub mod nvrtc;
 mod ops;
 mod pass;
+mod repack;
 pub mod sources;
 mod weight;
 

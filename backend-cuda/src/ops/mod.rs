@@ -4,6 +4,7 @@ mod add;
 pub(crate) mod causal_conv1d;
 pub(crate) mod gated_delta_rule;
 pub(crate) mod linear;
+mod linear_plan;
 pub(crate) mod moe_linear;
 pub(crate) mod paged_attention;
 

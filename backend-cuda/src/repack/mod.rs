@@ -56,31 +56,39 @@ impl Layout {
     }
 }
 
-/// Packs up to 16 rows of whole blocks into `out`, which is zeroed here and takes
-/// [`Layout::tile_bytes`]. `scales` gets a power of two for each row: floats are stored divided by
-/// it, and quantised values divided by it fit f16.
-pub(crate) fn pack_tile(storage: StorageType, rows: &[&[u8]], out: &mut [u8], scales: &mut [f32]) {
+/// Packs up to 16 rows of whole blocks, each with its type, into `out`, which is zeroed here and takes
+/// [`Layout::tile_bytes`]; all types have the same records. `scales` gets a power of two for each
+/// row: floats are stored divided by it, and quantised values divided by it fit f16.
+pub(crate) fn pack_tile(rows: &[(StorageType, &[u8])], out: &mut [u8], scales: &mut [f32]) {
     debug_assert!(rows.len() <= TILE_ROWS && rows.len() <= scales.len());
     out.fill(0);
     scales.fill(1.0);
+    for (slot, (&(storage, bytes), scale)) in rows.iter().zip(scales).enumerate() {
+        *scale = match block_packer(storage) {
+            None => float::pack(storage, bytes, slot, out),
+            Some(pack_block) => pack_row(storage, pack_block, bytes, slot, out),
+        };
+    }
+}
+
+fn pack_row(
+    storage: StorageType,
+    pack_block: PackBlock,
+    bytes: &[u8],
+    slot: usize,
+    out: &mut [u8],
+) -> f32 {
     let layout = Layout::of(storage);
     let (block_values, block_bytes) = storage.block();
-    let pack_block = block_packer(storage);
-    for (slot, (bytes, scale)) in rows.iter().zip(scales).enumerate() {
-        let Some(pack_block) = pack_block else {
-            *scale = float::pack(storage, bytes, slot, out);
-            continue;
-        };
-        let mut bound = 0.0f32;
-        for (index, block) in bytes.chunks_exact(block_bytes).enumerate() {
-            let column = index * block_values;
-            let start = column / layout.columns * layout.bytes;
-            let record = &mut out[start..start + layout.bytes];
-            let mut row = Row { record, g: slot % 8, r: slot / 8 };
-            bound = bound.max(pack_block(block, &mut row, column % layout.columns / 32));
-        }
-        *scale = row_scale(bound);
+    let mut bound = 0.0f32;
+    for (index, block) in bytes.chunks_exact(block_bytes).enumerate() {
+        let column = index * block_values;
+        let start = column / layout.columns * layout.bytes;
+        let record = &mut out[start..start + layout.bytes];
+        let mut row = Row { record, g: slot % 8, r: slot / 8 };
+        bound = bound.max(pack_block(block, &mut row, column % layout.columns / 32));
     }
+    row_scale(bound)
 }
 
 type PackBlock = fn(&[u8], &mut Row<'_>, usize) -> f32;

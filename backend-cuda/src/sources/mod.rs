@@ -11,8 +11,10 @@ mod mix;
 const FILES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("kv_store.cuh", include_str!("../../../kernels/kv_store.cuh")),
+    ("linear_rows.cuh", include_str!("../../../kernels/linear_rows.cuh")),
     ("ordered.cuh", include_str!("../../../kernels/ordered.cuh")),
     ("raw_blocks.cuh", include_str!("../../../kernels/raw_blocks.cuh")),
+    ("records.cuh", include_str!("../../../kernels/records.cuh")),
     ("rotary.cuh", include_str!("../../../kernels/rotary.cuh")),
 ];
 
