@@ -51,7 +51,9 @@ pub(crate) fn upload(
 ) -> Result<forge_core::Weight<crate::Cuda>> {
     let (experts, columns) = common_shape(parts)?;
     let uploaded = match residence {
-        Residence::Lookup => parts.iter().map(|part| lookup(device, part)).collect::<Result<_>>()?,
+        Residence::Lookup => {
+            parts.iter().map(|part| lookup(device, part)).collect::<Result<_>>()?
+        }
         Residence::Device => runs(parts)
             .into_iter()
             .map(|run| upload_run(device, run, experts, columns))
@@ -137,7 +139,8 @@ impl<'a> Rows<'a> {
     fn pack(&self, item: usize, out: &mut [u8], scales: &mut [f32]) {
         let (expert, tile) = (item / self.tiles(), item % self.tiles());
         let first = tile * TILE_ROWS;
-        let rows: Vec<_> = (first..first + TILE_ROWS).map_while(|row| self.get(expert, row)).collect();
+        let rows: Vec<_> =
+            (first..first + TILE_ROWS).map_while(|row| self.get(expert, row)).collect();
         pack_tile(&rows, out, scales);
     }
 }
@@ -194,7 +197,8 @@ mod tests {
 
     #[test]
     fn rows_of_experts_are_found_part_by_part() {
-        let parts = [part(StorageType::F32, &[2, 3, 4], 0), part(StorageType::F32, &[2, 2, 4], 100)];
+        let parts =
+            [part(StorageType::F32, &[2, 3, 4], 0), part(StorageType::F32, &[2, 2, 4], 100)];
         let rows = Rows::new(&parts, 2);
         assert_eq!((rows.count, rows.tiles()), (5, 1));
         let start = |expert, row| rows.get(expert, row).map(|(_, bytes)| bytes[0]);

@@ -1,10 +1,10 @@
 //! `linear`: few rows by `linear_rows`, many by `linear_tiles`.
 
-use super::{matrix, rows_columns};
-use crate::memory::Scratch;
 use super::linear_plan::{
     Tiling, dequantize_kernel, eights, few_rows, rows_kernel, rows_shape, tiling,
 };
+use super::{matrix, rows_columns};
+use crate::memory::Scratch;
 use crate::pass::{Arg, Kernel, Launch, index32};
 use crate::repack::{Layout, TILE_ROWS};
 use crate::weight::{Part, Records};
@@ -53,7 +53,9 @@ pub(crate) fn quantize(
     let groups = columns.div_ceil(256) * 8;
     let (rows_held, width) = (x.rows(), groups as usize);
     let (kernel, quant_bytes, scales, grid) = match form {
-        Form::S16 => (S16, rows_held * width * 64, rows_held * width * 4, (groups.div_ceil(32), rows)),
+        Form::S16 => {
+            (S16, rows_held * width * 64, rows_held * width * 4, (groups.div_ceil(32), rows))
+        }
         Form::Pairs => (PAIRS, rows_held * width * 128, rows_held, (rows, 1)),
         Form::Tiles => {
             (TILES, rows_held.next_multiple_of(TILE_ROWS) * width * 64, rows_held, (rows, 1))
@@ -120,7 +122,8 @@ pub(crate) struct RowsLaunch<'a> {
 pub(crate) fn launch_rows(pass: &mut Pass<'_>, launch: RowsLaunch<'_>) -> Result<()> {
     let RowsLaunch { op, part, x, x_rows, eights, segments, out } = launch;
     let records = records(op, part)?;
-    let (tiles, chunks) = (index32(op, "tiles", records.tiles)?, index32(op, "chunks", records.chunks)?);
+    let (tiles, chunks) =
+        (index32(op, "tiles", records.tiles)?, index32(op, "chunks", records.chunks)?);
     let layers = segments.as_ref().map_or(x_rows.div_ceil(8 * eights), |s| s.count);
     let shape = rows_shape(
         Layout::of(part.storage).bytes as u32,
@@ -271,8 +274,7 @@ pub(crate) fn linear(
             let held = if form == Form::S16 { &mut s16 } else { &mut pairs };
             let x = converted(pass, held, x, form)?;
             let (eights, out) = (eights(rows), &target);
-            let launch =
-                RowsLaunch { op: OP, part, x, x_rows: rows, eights, segments: None, out };
+            let launch = RowsLaunch { op: OP, part, x, x_rows: rows, eights, segments: None, out };
             launch_rows(pass, launch)?;
         } else {
             let x = converted(pass, &mut tiles, x, Form::Tiles)?;

@@ -38,7 +38,10 @@ pub(crate) fn moe_linear(
     }
     let share = if shared { index32(OP, "experts of a row", ids.row_len())? } else { 1 };
     if w.experts > MAX_EXPERTS {
-        return Err(Error::unsupported(OP, format!("{} experts, at most {MAX_EXPERTS}", w.experts)));
+        return Err(Error::unsupported(
+            OP,
+            format!("{} experts, at most {MAX_EXPERTS}", w.experts),
+        ));
     }
     let experts = w.experts as u32;
     // A row rarely names an expert twice, so an expert has at most about as many entries as rows.
@@ -46,7 +49,10 @@ pub(crate) fn moe_linear(
     let width = 8 * eights;
     let count = entries.min(entries / width + experts + 1);
     if count > MAX_SEGMENTS {
-        return Err(Error::unsupported(OP, format!("{count} groups of rows, at most {MAX_SEGMENTS}")));
+        return Err(Error::unsupported(
+            OP,
+            format!("{count} groups of rows, at most {MAX_SEGMENTS}"),
+        ));
     }
     let order = pass.scratch(entries as usize * 4)?;
     let table = pass.scratch(count as usize * 16)?;
