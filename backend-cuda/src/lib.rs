@@ -11,6 +11,7 @@ pub mod nvrtc;
 mod ops;
 mod pass;
 mod probe;
+mod repack;
 pub mod sources;
 mod weight;
 

@@ -9,6 +9,7 @@ mod gated_delta_rule;
 mod gated_rms_norm;
 mod gather_rows;
 mod linear;
+mod linear_plan;
 mod moe_combine;
 mod moe_linear;
 mod moe_route;

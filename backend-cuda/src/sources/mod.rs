@@ -12,9 +12,11 @@ const FILES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("gated_delta_rule.cuh", include_str!("../../../kernels/gated_delta_rule.cuh")),
     ("kv_store.cuh", include_str!("../../../kernels/kv_store.cuh")),
+    ("linear_rows.cuh", include_str!("../../../kernels/linear_rows.cuh")),
     ("ordered.cuh", include_str!("../../../kernels/ordered.cuh")),
     ("paged_attention.cuh", include_str!("../../../kernels/paged_attention.cuh")),
     ("raw_blocks.cuh", include_str!("../../../kernels/raw_blocks.cuh")),
+    ("records.cuh", include_str!("../../../kernels/records.cuh")),
     ("rotary.cuh", include_str!("../../../kernels/rotary.cuh")),
     ("sequences.cuh", include_str!("../../../kernels/sequences.cuh")),
 ];
