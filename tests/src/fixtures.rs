@@ -87,6 +87,7 @@ pub fn assert_close(what: &str, got: &[f32], expected: &[f32], tolerance: f32) {
         .map(difference)
         .enumerate()
         .fold((0, 0.0), |best, now| if now.1 > best.1 { now } else { best });
+    println!("{what}: largest difference {worst:.1e} of {tolerance:.0e}");
     assert!(
         worst <= tolerance,
         "{what}: value {at} is {} instead of {}, off by {worst} > {tolerance}",
