@@ -51,8 +51,8 @@ struct RightPair {
 };
 // From planes [n][k], rows n = 16 pair.., columns k = 16 step..
 template <int COLUMNS>
-INLINE void load_right(RightPair& b, const u8* high, const u8* low, int pair, int step) {
-    const int lane = threadIdx.x & 31;
+INLINE void load_right(RightPair& b, const u8* high, const u8* low, int lane, int pair,
+                       int step) {
     const int row = pair * 16 + (lane >> 4) * 8 + (lane & 7);
     const int offset = plane_offset<COLUMNS>(row, 2 * step + ((lane >> 3) & 1));
     ldmatrix_x4(b.high, high + offset);
@@ -60,8 +60,8 @@ INLINE void load_right(RightPair& b, const u8* high, const u8* low, int pair, in
 }
 // From planes [k][n].
 template <int COLUMNS>
-INLINE void load_right_transposed(RightPair& b, const u8* high, const u8* low, int pair, int step) {
-    const int lane = threadIdx.x & 31;
+INLINE void load_right_transposed(RightPair& b, const u8* high, const u8* low, int lane, int pair,
+                       int step) {
     const int row = step * 16 + ((lane >> 3) & 1) * 8 + (lane & 7);
     const int offset = plane_offset<COLUMNS>(row, 2 * pair + (lane >> 4));
     ldmatrix_x4_trans(b.high, high + offset);
@@ -79,16 +79,35 @@ INLINE void left_from_accumulators(Left& a, const float (&c0)[4], const float (&
     split_pair(c1[2], c1[3], a.high[3], a.low[3]);
 }
 
-// c0 | c1 += a b, without the product of the two low parts.
-INLINE void multiply_pair(float (&c0)[4], float (&c1)[4], const Left& a, const RightPair& b) {
-    const u32 high0[2] = {b.high[0], b.high[1]}, high1[2] = {b.high[2], b.high[3]};
-    const u32 low0[2] = {b.low[0], b.low[1]}, low1[2] = {b.low[2], b.low[3]};
-    mma_bf16(c0, a.high, high0);
-    mma_bf16(c1, a.high, high1);
-    mma_bf16(c0, a.high, low0);
-    mma_bf16(c1, a.high, low1);
-    mma_bf16(c0, a.low, high0);
-    mma_bf16(c1, a.low, high1);
+// c += a b for four tiles, without the products of two low parts: [0], [1] take `a0` and `b0`,
+// [2], [3] take `a1` and `b1`. A product waits long for the one before it, so the four take turns.
+INLINE void multiply(float (&c0)[4], float (&c1)[4], float (&c2)[4], float (&c3)[4], const Left& a0,
+                     const RightPair& b0, const Left& a1, const RightPair& b1) {
+    const u32 high[4][2] = {{b0.high[0], b0.high[1]}, {b0.high[2], b0.high[3]},
+                            {b1.high[0], b1.high[1]}, {b1.high[2], b1.high[3]}};
+    const u32 low[4][2] = {{b0.low[0], b0.low[1]}, {b0.low[2], b0.low[3]},
+                           {b1.low[0], b1.low[1]}, {b1.low[2], b1.low[3]}};
+    mma_bf16(c0, a0.high, high[0]);
+    mma_bf16(c1, a0.high, high[1]);
+    mma_bf16(c2, a1.high, high[2]);
+    mma_bf16(c3, a1.high, high[3]);
+    mma_bf16(c0, a0.high, low[0]);
+    mma_bf16(c1, a0.high, low[1]);
+    mma_bf16(c2, a1.high, low[2]);
+    mma_bf16(c3, a1.high, low[3]);
+    mma_bf16(c0, a0.low, high[0]);
+    mma_bf16(c1, a0.low, high[1]);
+    mma_bf16(c2, a1.low, high[2]);
+    mma_bf16(c3, a1.low, high[3]);
+}
+// c += a b for the column tiles [2 pair, 2 pair + 4), b in planes [n][k].
+template <int COLUMNS, int N>
+INLINE void multiply_columns(float (&c)[N][4], const Left& a, const u8* high, const u8* low,
+                             int lane, int pair, int step) {
+    RightPair b0, b1;
+    load_right<COLUMNS>(b0, high, low, lane, pair, step);
+    load_right<COLUMNS>(b1, high, low, lane, pair + 1, step);
+    multiply(c[2 * pair], c[2 * pair + 1], c[2 * pair + 2], c[2 * pair + 3], a, b0, a, b1);
 }
 
 // Scratch of the pass and its addresses.
@@ -176,9 +195,8 @@ INLINE void key_products(float (&kk)[CHUNK / 8][4], float (&qk)[CHUNK / 8][4], c
             // Above the diagonal nothing is used.
             if (pair > warp) continue;
             RightPair b;
-            load_right<DK>(b, k_high, k_low, pair, step);
-            multiply_pair(kk[2 * pair], kk[2 * pair + 1], k, b);
-            multiply_pair(qk[2 * pair], qk[2 * pair + 1], q, b);
+            load_right<DK>(b, k_high, k_low, lane, pair, step);
+            multiply(kk[2 * pair], kk[2 * pair + 1], qk[2 * pair], qk[2 * pair + 1], k, b, q, b);
         }
     }
 }
@@ -367,7 +385,7 @@ struct ChunkStage {
 // One chunk: outputs, and the state after it. `s` is the transposed state, tiles over DK.
 template <int DK>
 INLINE void scan_chunk(float (&s)[DK / 8][4], const u8* stage, const float* values,
-                       i64 value_stride, float* out, i64 out_stride, int count, bool in_range) {
+                       i64 value_stride, float* out, i64 out_stride, int count) {
     using Stage = ChunkStage<DK>;
     const int lane = threadIdx.x & 31;
     const u8* const k_high = stage;
@@ -381,17 +399,11 @@ INLINE void scan_chunk(float (&s)[DK / 8][4], const u8* stage, const float* valu
     const int column = lane / 4, token = 2 * (lane & 3);
 
     // x = (V - diag(e^G) K S)^T and o = (diag(e^G) Q S)^T, tiles over tokens.
-    float x[CHUNK / 8][4], o[CHUNK / 8][4], v[CHUNK / 8][4];
+    float x[CHUNK / 8][4], o[CHUNK / 8][4];
 #pragma unroll
     for (int n = 0; n < CHUNK / 8; ++n) {
 #pragma unroll
-        for (int e = 0; e < 4; ++e) {
-            const int t = n * 8 + token + (e & 1);
-            v[n][e] = in_range && t < count
-                          ? values[t * value_stride + column + (e >> 1) * 8]
-                          : 0.0f;
-            x[n][e] = o[n][e] = 0.0f;
-        }
+        for (int e = 0; e < 4; ++e) x[n][e] = o[n][e] = 0.0f;
     }
 #pragma unroll
     for (int step = 0; step < DK / 16; ++step) {
@@ -400,20 +412,22 @@ INLINE void scan_chunk(float (&s)[DK / 8][4], const u8* stage, const float* valu
 #pragma unroll
         for (int pair = 0; pair < CHUNK / 16; ++pair) {
             RightPair k, q;
-            load_right<DK>(k, k_high, k_low, pair, step);
-            load_right<DK>(q, q_high, q_low, pair, step);
-            multiply_pair(x[2 * pair], x[2 * pair + 1], a, k);
-            multiply_pair(o[2 * pair], o[2 * pair + 1], a, q);
+            load_right<DK>(k, k_high, k_low, lane, pair, step);
+            load_right<DK>(q, q_high, q_low, lane, pair, step);
+            multiply(x[2 * pair], x[2 * pair + 1], o[2 * pair], o[2 * pair + 1], a, k, a, q);
         }
     }
+    values += token * value_stride + column;
 #pragma unroll
     for (int n = 0; n < CHUNK / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-            const float gate = decay[n * 8 + token + (e & 1)];
-            x[n][e] = v[n][e] - gate * x[n][e];
-            o[n][e] *= gate;
+            const int t = n * 8 + token + (e & 1);
+            const float v = t < count ? values[(e & 1) * value_stride + (e >> 1) * 8] : 0.0f;
+            x[n][e] = v - decay[t] * x[n][e];
+            o[n][e] *= decay[t];
         }
+        values += 8 * value_stride;
     }
 
     // w = V'^T = x T^T; T is lower triangular.
@@ -424,31 +438,31 @@ INLINE void scan_chunk(float (&s)[DK / 8][4], const u8* stage, const float* valu
     for (int step = 0; step < CHUNK / 16; ++step) {
         Left a;
         left_from_accumulators(a, x[2 * step], x[2 * step + 1]);
+        // Tiles above the diagonal are zeros: one pair of them at most is multiplied.
 #pragma unroll
-        for (int pair = step; pair < CHUNK / 16; ++pair) {
-            RightPair b;
-            load_right<CHUNK>(b, t_high, t_high + PRODUCT_PLANE, pair, step);
-            multiply_pair(w[2 * pair], w[2 * pair + 1], a, b);
+        for (int pair = step & ~1; pair < CHUNK / 16; pair += 2) {
+            multiply_columns<CHUNK>(w, a, t_high, t_high + PRODUCT_PLANE, lane, pair, step);
         }
     }
 #pragma unroll
     for (int step = 0; step < CHUNK / 16; ++step) {
         Left a;
         left_from_accumulators(a, w[2 * step], w[2 * step + 1]);
+        // Tiles above the diagonal are zeros: one pair of them at most is multiplied.
 #pragma unroll
-        for (int pair = step; pair < CHUNK / 16; ++pair) {
-            RightPair b;
-            load_right<CHUNK>(b, p_high, p_high + PRODUCT_PLANE, pair, step);
-            multiply_pair(o[2 * pair], o[2 * pair + 1], a, b);
+        for (int pair = step & ~1; pair < CHUNK / 16; pair += 2) {
+            multiply_columns<CHUNK>(o, a, p_high, p_high + PRODUCT_PLANE, lane, pair, step);
         }
     }
+    out += token * out_stride + column;
 #pragma unroll
     for (int n = 0; n < CHUNK / 8; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
             const int t = n * 8 + token + (e & 1);
-            if (in_range && t < count) out[t * out_stride + column + (e >> 1) * 8] = o[n][e];
+            if (t < count) out[(e & 1) * out_stride + (e >> 1) * 8] = o[n][e];
         }
+        out += 8 * out_stride;
     }
 
     const float chunk_decay = decay[CHUNK - 1];
@@ -467,10 +481,16 @@ INLINE void scan_chunk(float (&s)[DK / 8][4], const u8* stage, const float* valu
         Left a;
         left_from_accumulators(a, w[2 * step], w[2 * step + 1]);
 #pragma unroll
-        for (int pair = 0; pair < DK / 16; ++pair) {
-            RightPair b;
-            load_right_transposed<DK>(b, k_high, k_low, pair, step);
-            multiply_pair(s[2 * pair], s[2 * pair + 1], a, b);
+        for (int pair = 0; pair < DK / 16; pair += 2) {
+            // The only pair of a key head of 16 is its own neighbour; the spare tiles are waste.
+            constexpr int LAST = DK / 16 - 1;
+            float spare[2][4] = {};
+            RightPair b0, b1;
+            load_right_transposed<DK>(b0, k_high, k_low, lane, pair, step);
+            load_right_transposed<DK>(b1, k_high, k_low, lane, min(pair + 1, LAST), step);
+            float(&c2)[4] = LAST > 0 ? s[(2 * pair + 2) % (DK / 8)] : spare[0];
+            float(&c3)[4] = LAST > 0 ? s[(2 * pair + 3) % (DK / 8)] : spare[1];
+            multiply(s[2 * pair], s[2 * pair + 1], c2, c3, a, b0, a, b1);
         }
     }
 }
@@ -530,7 +550,7 @@ INLINE void gated_delta_rule_scan(const DeltaRows& rows, float* __restrict__ sta
         const i64 row = sequence.first + (i64)i * CHUNK;
         scan_chunk<DK>(s, stage, rows.qkv + row * rows.qkv_stride + first_value, rows.qkv_stride,
                        out + row * out_stride + head * value_dim + first_column, out_stride,
-                       min(CHUNK, sequence.rows - i * CHUNK), in_range);
+                       in_range ? min(CHUNK, sequence.rows - i * CHUNK) : 0);
         if (STAGES == 1 && i + 1 < chunk_count) {
             __syncthreads();
             Stage::copy(shared, scratch, rows, chunk + i + 1, key, head);
@@ -559,8 +579,7 @@ INLINE void gated_delta_rule_scan(const DeltaRows& rows, float* __restrict__ sta
         gated_delta_rule_prepare<DK>(delta, sequences, sequence_count,                        \
                                      DeltaScratch{keys, products, gates}, modulo != 0);       \
     }                                                                                         \
-    SCAN(DK, 1)                                                                               \
-    SCAN(DK, 2)
+    SCAN_##DK
 #define SCAN(DK, STAGES)                                                                      \
     KERNEL __launch_bounds__(128, 1) gated_delta_rule_scan_##DK##_##STAGES(                   \
         const float* qkv, i64 qkv_stride, const float* ba, i64 ba_stride,                     \
@@ -572,6 +591,16 @@ INLINE void gated_delta_rule_scan(const DeltaRows& rows, float* __restrict__ sta
                                           DeltaScratch{keys, products, gates}, out,           \
                                           out_stride, rows, modulo != 0);                     \
     }
+// Two stages where they fit the shared memory of a block.
+#define SCAN_16 SCAN(16, 2)
+#define SCAN_32 SCAN(32, 2)
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+#define SCAN_64 SCAN(64, 2)
+#define SCAN_128 SCAN(128, 2)
+#else
+#define SCAN_64 SCAN(64, 1)
+#define SCAN_128 SCAN(128, 1)
+#endif
 CHUNKED(16)
 CHUNKED(32)
 CHUNKED(64)
