@@ -11,6 +11,7 @@ mod mix;
 const FILES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("gated_delta_rule.cuh", include_str!("../../../kernels/gated_delta_rule.cuh")),
+    ("gated_delta_rule_chunked.cuh", include_str!("../../../kernels/gated_delta_rule_chunked.cuh")),
     ("kv_store.cuh", include_str!("../../../kernels/kv_store.cuh")),
     ("ordered.cuh", include_str!("../../../kernels/ordered.cuh")),
     ("paged_attention.cuh", include_str!("../../../kernels/paged_attention.cuh")),
