@@ -40,7 +40,7 @@ impl Geometry {
             return Err(shape_error(OP, "state", "[slots, heads, key_dim, value_dim]", got));
         };
         op.state.expect(OP, "state", DType::F32, &[slots, value_heads, key_dim, value_dim])?;
-        if op.key_heads == 0 || value_heads % op.key_heads != 0 {
+        if op.key_heads == 0 || !value_heads.is_multiple_of(op.key_heads) {
             let expected = format!("a multiple of {} heads", op.key_heads);
             return Err(shape_error(OP, "state", expected, value_heads));
         }
@@ -51,7 +51,10 @@ impl Geometry {
         op.ba.expect(OP, "ba", DType::F32, &[rows, 2 * value_heads])?;
         op.head_constants.expect(OP, "head_constants", DType::F32, &[2, value_heads])?;
         contiguous(OP, "head_constants", op.head_constants)?;
-        if value_dim % 8 != 0 || op.state.offset % 4 != 0 || op.state.row_stride % 4 != 0 {
+        if !value_dim.is_multiple_of(8)
+            || !op.state.offset.is_multiple_of(4)
+            || !op.state.row_stride.is_multiple_of(4)
+        {
             let reason = format!("value heads of {value_dim}, state {:?}", op.state);
             return Err(Error::unsupported(OP, reason));
         }
@@ -74,7 +77,7 @@ pub(crate) fn gated_delta_rule(pass: &mut Pass<'_>, op: GatedDeltaRule<'_, Cuda>
     // The chunked form pays a fixed price per sequence. Real lengths are on the device: a pass with
     // this many rows holds a sequence for which token by token would be slow.
     let many_rows = geometry.rows >= CHUNK + 32 * geometry.sequences;
-    if many_rows && geometry.value_dim % SCAN_COLUMNS == 0 {
+    if many_rows && geometry.value_dim.is_multiple_of(SCAN_COLUMNS) {
         chunked(pass, &op, &geometry)
     } else {
         recurrent(pass, &op, &geometry)
