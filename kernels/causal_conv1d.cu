@@ -82,7 +82,7 @@ INLINE void causal_conv1d(const float* __restrict__ x, i64 x_stride,
 }
 
 #define CONV(K)                                                                                 \
-    KERNEL __launch_bounds__(128) causal_conv1d_##K(                                            \
+    KERNEL __launch_bounds__(128, 4) causal_conv1d_##K(                                            \
         const float* x, i64 x_stride, const float* weight, float* state, i64 state_stride,      \
         const int* sequences, int sequence_count, float* out, i64 out_stride, int rows,         \
         int channels) {                                                                         \

@@ -13,6 +13,16 @@ const OP: &str = "gated_delta_rule";
 /// State columns of a warp of the recurrent kernel.
 const RECURRENT_COLUMNS: u32 = 8;
 
+/// Rows of a chunk.
+const CHUNK: u32 = 64;
+/// Value columns of a warp of the chunked kernel's scan.
+const SCAN_COLUMNS: u32 = 16;
+/// Scratch of a value head's chunk: four planes of 64 x 64 bf16, and two rows of gates in f32.
+const PRODUCT_BYTES: u32 = 4 * CHUNK * CHUNK * 2;
+const GATE_BYTES: u32 = 2 * CHUNK * 4;
+/// Shared memory of a matrix and its inverse while a chunk is prepared, rows padded by four values.
+const SQUARE_BYTES: u32 = 2 * CHUNK * (CHUNK + 4) * 4;
+
 /// Sizes of a call, checked.
 struct Geometry {
     rows: u32,
@@ -30,7 +40,7 @@ impl Geometry {
             return Err(shape_error(OP, "state", "[slots, heads, key_dim, value_dim]", got));
         };
         op.state.expect(OP, "state", DType::F32, &[slots, value_heads, key_dim, value_dim])?;
-        if op.key_heads == 0 || value_heads % op.key_heads != 0 {
+        if op.key_heads == 0 || !value_heads.is_multiple_of(op.key_heads) {
             let expected = format!("a multiple of {} heads", op.key_heads);
             return Err(shape_error(OP, "state", expected, value_heads));
         }
@@ -41,7 +51,10 @@ impl Geometry {
         op.ba.expect(OP, "ba", DType::F32, &[rows, 2 * value_heads])?;
         op.head_constants.expect(OP, "head_constants", DType::F32, &[2, value_heads])?;
         contiguous(OP, "head_constants", op.head_constants)?;
-        if value_dim % 8 != 0 || op.state.offset % 4 != 0 || op.state.row_stride % 4 != 0 {
+        if !value_dim.is_multiple_of(8)
+            || !op.state.offset.is_multiple_of(4)
+            || !op.state.row_stride.is_multiple_of(4)
+        {
             let reason = format!("value heads of {value_dim}, state {:?}", op.state);
             return Err(Error::unsupported(OP, reason));
         }
@@ -61,7 +74,101 @@ pub(crate) fn gated_delta_rule(pass: &mut Pass<'_>, op: GatedDeltaRule<'_, Cuda>
     if geometry.rows == 0 || geometry.sequences == 0 {
         return Ok(());
     }
-    recurrent(pass, &op, &geometry)
+    // The chunked form pays a fixed price per sequence. Real lengths are on the device: a pass with
+    // this many rows holds a sequence for which token by token would be slow.
+    let many_rows = geometry.rows >= CHUNK + 32 * geometry.sequences;
+    if many_rows && geometry.value_dim.is_multiple_of(SCAN_COLUMNS) {
+        chunked(pass, &op, &geometry)
+    } else {
+        recurrent(pass, &op, &geometry)
+    }
+}
+
+/// Rows of the table of kernels for a key head size.
+fn size_index(key_dim: u32) -> Result<usize> {
+    match key_dim {
+        16 => Ok(0),
+        32 => Ok(1),
+        64 => Ok(2),
+        128 => Ok(3),
+        other => {
+            let reason = format!("key heads of {other}; 16, 32, 64 and 128 are there");
+            Err(Error::unsupported(OP, reason))
+        }
+    }
+}
+
+/// The arguments that all kernels begin with.
+fn inputs<'a>(op: &'a GatedDeltaRule<'_, Cuda>) -> Vec<Arg<'a>> {
+    vec![op.qkv.into(), stride(op.qkv), op.ba.into(), stride(op.ba), op.head_constants.into()]
+}
+
+/// The arguments that all kernels end with.
+fn sizes<'a>(op: &GatedDeltaRule<'_, Cuda>, geometry: &Geometry) -> [Arg<'a>; 4] {
+    let modulo = u32::from(op.head_map == HeadMap::Modulo);
+    [geometry.key_heads, geometry.value_heads, geometry.value_dim, modulo].map(Arg::U32)
+}
+
+fn chunked(pass: &mut Pass<'_>, op: &GatedDeltaRule<'_, Cuda>, geometry: &Geometry) -> Result<()> {
+    const PREPARE_FILE: &str = "gated_delta_rule_prepare";
+    const SCAN_FILE: &str = "gated_delta_rule_scan";
+    const PREPARE: [Kernel; 4] = [
+        Kernel::new(PREPARE_FILE, "gated_delta_rule_prepare_16"),
+        Kernel::new(PREPARE_FILE, "gated_delta_rule_prepare_32"),
+        Kernel::new(PREPARE_FILE, "gated_delta_rule_prepare_64"),
+        Kernel::new(PREPARE_FILE, "gated_delta_rule_prepare_128"),
+    ];
+    // The last part of a name is the number of stages; the file compiles one of them for a device.
+    const LARGE: [Kernel; 4] = [
+        Kernel::new(SCAN_FILE, "gated_delta_rule_scan_16_2"),
+        Kernel::new(SCAN_FILE, "gated_delta_rule_scan_32_2"),
+        Kernel::new(SCAN_FILE, "gated_delta_rule_scan_64_2"),
+        Kernel::new(SCAN_FILE, "gated_delta_rule_scan_128_2"),
+    ];
+    const OTHERS: [Kernel; 4] = [
+        LARGE[0],
+        LARGE[1],
+        Kernel::new(SCAN_FILE, "gated_delta_rule_scan_64_1"),
+        Kernel::new(SCAN_FILE, "gated_delta_rule_scan_128_1"),
+    ];
+    let index = size_index(geometry.key_dim)?;
+    let large = matches!(pass.capability(), 90..=119);
+    let stages = if large || index < 2 { 2 } else { 1 };
+    let scan = if large { LARGE[index] } else { OTHERS[index] };
+
+    let key_bytes = 4 * CHUNK * geometry.key_dim * 2;
+    let chunks = geometry.rows.div_ceil(CHUNK) + geometry.sequences;
+    let planes = |heads: u32, bytes: u32| chunks as usize * heads as usize * bytes as usize;
+    let keys = pass.scratch(planes(geometry.key_heads, key_bytes))?;
+    let products = pass.scratch(planes(geometry.value_heads, PRODUCT_BYTES))?;
+    let gates = pass.scratch(planes(geometry.value_heads, GATE_BYTES))?;
+
+    let launch = Launch::new(OP, PREPARE[index])
+        .grid(chunks, geometry.key_heads, 1)
+        .block(128)
+        .shared(key_bytes.max(SQUARE_BYTES))
+        .overlap();
+    let mut args = inputs(op);
+    args.extend([op.sequences.into(), Arg::U32(geometry.sequences)]);
+    args.extend([&keys, &products, &gates].map(Arg::from));
+    args.extend(sizes(op, geometry));
+    pass.launch(launch, &args)?;
+
+    // Two warps a block while all blocks run at once; then wider ones, which read less.
+    let blocks = |warps: u32| geometry.value_dim.div_ceil(SCAN_COLUMNS * warps);
+    let all = blocks(2) * geometry.value_heads * geometry.sequences;
+    let warps = if all <= pass.sms() { 2 } else { 4 };
+    let launch = Launch::new(OP, scan)
+        .grid(blocks(warps), geometry.value_heads, geometry.sequences)
+        .block(32 * warps)
+        .shared(stages * (key_bytes + PRODUCT_BYTES + GATE_BYTES))
+        .overlap();
+    let mut args = inputs(op);
+    args.extend([(&*op.state).into(), stride(op.state), op.sequences.into()]);
+    args.extend([&keys, &products, &gates].map(Arg::from));
+    args.extend([(&*op.out).into(), stride(op.out), Arg::U32(geometry.rows)]);
+    args.extend(sizes(op, geometry));
+    pass.launch(launch, &args)
 }
 
 fn recurrent(
@@ -87,16 +194,7 @@ fn recurrent(
             Kernel::new("gated_delta_rule_recurrent", "gated_delta_rule_recurrent_128_4"),
         ],
     ];
-    let [narrow, wide] = match geometry.key_dim {
-        16 => KERNELS[0],
-        32 => KERNELS[1],
-        64 => KERNELS[2],
-        128 => KERNELS[3],
-        other => {
-            let reason = format!("key heads of {other}; 16, 32, 64 and 128 are there");
-            return Err(Error::unsupported(OP, reason));
-        }
-    };
+    let [narrow, wide] = KERNELS[size_index(geometry.key_dim)?];
     let (kernel, warps) = if geometry.value_dim <= 16 { (narrow, 2) } else { (wide, 4) };
     let launch = Launch::new(OP, kernel)
         .grid(
@@ -106,22 +204,9 @@ fn recurrent(
         )
         .block(32 * warps)
         .overlap();
-    let args: [Arg<'_>; 15] = [
-        op.qkv.into(),
-        stride(op.qkv),
-        op.ba.into(),
-        stride(op.ba),
-        op.head_constants.into(),
-        (&*op.state).into(),
-        stride(op.state),
-        op.sequences.into(),
-        (&*op.out).into(),
-        stride(op.out),
-        geometry.rows.into(),
-        geometry.key_heads.into(),
-        geometry.value_heads.into(),
-        geometry.value_dim.into(),
-        u32::from(op.head_map == HeadMap::Modulo).into(),
-    ];
+    let mut args = inputs(op);
+    args.extend([(&*op.state).into(), stride(op.state), op.sequences.into()]);
+    args.extend([(&*op.out).into(), stride(op.out), Arg::U32(geometry.rows)]);
+    args.extend(sizes(op, geometry));
     pass.launch(launch, &args)
 }

@@ -76,7 +76,7 @@ pub(crate) fn sequence_count(op: &'static str, sequences: &Tensor<Cuda>) -> Resu
     sequences.expect(op, "sequences", DType::I32, &[count, SEQUENCE_FIELDS])?;
     contiguous(op, "sequences", sequences)?;
     // A line is one 16-byte load.
-    if sequences.offset % SEQUENCE_FIELDS != 0 {
+    if !sequences.offset.is_multiple_of(SEQUENCE_FIELDS) {
         return Err(Error::unsupported(op, "a sequence table that starts inside a line"));
     }
     index32(op, "sequences", count)
@@ -86,7 +86,7 @@ impl Geometry {
     fn check(op: &PagedAttention<'_, Cuda>) -> Result<Self> {
         let layout = op.pool.layout;
         let (heads, kv_heads) = (op.q.heads, layout.kv_heads);
-        if kv_heads == 0 || heads % kv_heads != 0 || op.q.dim != layout.head_dim {
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) || op.q.dim != layout.head_dim {
             let expected = format!("multiple of {kv_heads} heads of {}", layout.head_dim);
             return Err(shape_error(OP, "q", expected, format!("{heads} of {}", op.q.dim)));
         }
@@ -100,14 +100,14 @@ impl Geometry {
         let max_blocks = op.block_table.row_len();
         op.block_table.expect(OP, "block_table", DType::I32, &[op.sequences.rows(), max_blocks])?;
         contiguous(OP, "block_table", op.block_table)?;
-        let whole = |values: usize| values % 4 == 0;
+        let whole = |values: usize| values.is_multiple_of(4);
         let aligned = whole(op.q.tensor.offset)
             && whole(op.q.tensor.row_stride)
             && whole(op.q.stride)
             && whole(op.out.offset)
             && whole(op.out.row_stride)
-            && pages.offset % 16 == 0
-            && layout.block_bytes() % 16 == 0;
+            && pages.offset.is_multiple_of(16)
+            && layout.block_bytes().is_multiple_of(16);
         Ok(Self {
             rows,
             sequences,

@@ -11,6 +11,7 @@ mod mix;
 const FILES: &[(&str, &str)] = &[
     ("common.cuh", include_str!("../../../kernels/common.cuh")),
     ("gated_delta_rule.cuh", include_str!("../../../kernels/gated_delta_rule.cuh")),
+    ("gated_delta_rule_chunked.cuh", include_str!("../../../kernels/gated_delta_rule_chunked.cuh")),
     ("kv_store.cuh", include_str!("../../../kernels/kv_store.cuh")),
     ("linear_rows.cuh", include_str!("../../../kernels/linear_rows.cuh")),
     ("ordered.cuh", include_str!("../../../kernels/ordered.cuh")),
