@@ -1,8 +1,6 @@
 //! `linear`: few rows by `linear_rows`, many by `linear_tiles`.
 
-use super::linear_plan::{
-    Tiling, dequantize_kernel, eights, few_rows, rows_kernel, rows_shape, tiling,
-};
+use super::linear_plan::{dequantize_kernel, eights, few_rows, rows_kernel, rows_shape, tiling};
 use super::{matrix, rows_columns};
 use crate::memory::Scratch;
 use crate::pass::{Arg, Kernel, Launch, index32};
@@ -19,8 +17,8 @@ const S16: Kernel = Kernel::new("quantize_activations", "quantize_activations_s1
 const PAIRS: Kernel = Kernel::new("quantize_activations", "quantize_activations_pairs");
 const TILES: Kernel = Kernel::new("quantize_activations", "quantize_activations_tiles");
 
-/// f16 weights of one slab: small enough to stay in the L2 cache between the kernels that write and
-/// read it.
+/// f16 weights of one slab, if that fills the device: they then stay in the L2 cache between the
+/// kernels that write and read them.
 const SLAB_BYTES: usize = 32 << 20;
 
 /// A form of the activations that a kernel multiplies.
@@ -175,11 +173,13 @@ fn launch_tiles(
     let records = records(OP, part)?;
     let layout = Layout::of(part.storage);
     let steps = records.chunks * layout.columns / 16;
+    let tiling = tiling(index32(OP, "rows", part.rows)?, tokens, pass.sms());
     // F16 records are what the kernel reads; other types become that, a slab at a time.
     let (slab_tiles, slab) = if part.storage == StorageType::F16 {
         (records.tiles, None)
     } else {
-        let tiles = (SLAB_BYTES / (steps * 512) / 8 * 8).max(8).min(records.tiles);
+        let tiles = tiling.slab_tiles(tokens, pass.sms(), steps * 512, SLAB_BYTES);
+        let tiles = tiles.min(records.tiles);
         (tiles, Some(pass.scratch(tiles * steps * 512)?))
     };
     for first in (0..records.tiles).step_by(slab_tiles.max(1)) {
@@ -193,12 +193,10 @@ fn launch_tiles(
                 slab.into()
             }
         };
-        let Tiling { kernel, rows: block_rows, tokens: block_tokens, shared_bytes } =
-            tiling(index32(OP, "rows", rows)?, tokens, pass.sms());
-        let launch = Launch::new(OP, kernel)
-            .grid(tokens.div_ceil(block_tokens), (rows as u32).div_ceil(block_rows), 1)
-            .block(128)
-            .shared(shared_bytes)
+        let launch = Launch::new(OP, tiling.kernel)
+            .grid(tokens.div_ceil(tiling.tokens), (rows as u32).div_ceil(tiling.rows), 1)
+            .block(tiling.threads)
+            .shared(tiling.shared_bytes)
             .overlap();
         let columns = out.columns(first * TILE_ROWS..first * TILE_ROWS + rows)?;
         pass.launch(
