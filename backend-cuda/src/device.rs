@@ -45,9 +45,7 @@ pub(crate) struct Arenas {
 }
 
 impl Device {
-    pub(crate) fn open(options: &Options) -> Result<Self> {
-        let unavailable = |reason: String| Error::unsupported("backend cuda", reason);
-        let driver = Driver::load().map_err(unavailable)?;
+    pub(crate) fn open(driver: Arc<Driver>, options: &Options) -> Result<Self> {
         let handle = driver.device(options.device)?;
         let name = driver.name(handle);
         let attribute = |attribute| u32::try_from(driver.attribute(handle, attribute)).unwrap_or(0);
@@ -83,9 +81,9 @@ impl Device {
             max_rows: 1024,
         };
         let staging = Staging {
-            inputs: Ring::new(&context, 64, 64 << 10),
+            inputs: Ring::new(&context, 4, 256 << 10),
             uploads: Ring::new(&context, 2, 32 << 20),
-            outputs: Ring::new(&context, 1, 4 << 20),
+            outputs: Ring::new(&context, 2, 4 << 20),
         };
         Ok(Self {
             modules,
@@ -125,9 +123,7 @@ impl Device {
     pub(crate) fn upload_mapped(&self, stage: &str, bytes: &[u8]) -> Result<Buffer> {
         match Memory::pinned(&self.context, bytes.len()) {
             Ok(mut memory) => {
-                if let Some(host) = memory.host_mut() {
-                    host[..bytes.len()].copy_from_slice(bytes);
-                }
+                memory.fill(0, bytes)?;
                 Ok(Buffer::new(memory))
             }
             Err(error) if self.context.fault().is_some() => Err(error),

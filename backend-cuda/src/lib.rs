@@ -5,24 +5,27 @@ pub mod compile;
 mod device;
 pub mod elf;
 mod ffi;
+mod lookup;
 mod memory;
 pub mod nvrtc;
 mod ops;
 mod pass;
+mod probe;
 mod repack;
 pub mod sources;
 mod weight;
 
 use device::Device;
-use ffi::GraphExec;
+use ffi::{Driver, GraphExec};
 use forge_core::backend::Weight;
 use forge_core::tensor::{DType, Shape, Tensor, shape_error};
 use forge_core::weights::host::HostTensor;
-use forge_core::{Backend, DeviceInfo, Residence, Result};
+use forge_core::{Backend, DeviceInfo, Error, Residence, Result};
 use std::path::PathBuf;
 
 pub use memory::Buffer;
 pub use pass::Pass;
+pub use probe::{Probe, ProbeDevice, probe};
 pub use weight::CudaWeight;
 
 /// How to open a device.
@@ -61,7 +64,9 @@ impl Cuda {
     /// [`forge_core::Error::Unsupported`] without a usable driver or below compute capability 8.0,
     /// [`forge_core::Error::Device`] if the kernels cannot be compiled or loaded.
     pub fn open(options: &Options) -> Result<Self> {
-        Ok(Self { device: Device::open(options)? })
+        let unavailable = |reason: String| Error::unsupported("backend cuda", reason);
+        let driver = Driver::load().map_err(unavailable)?;
+        Ok(Self { device: Device::open(driver, options)? })
     }
     /// The error that made the device unusable, if there was one.
     pub fn fault(&self) -> Option<&str> {
@@ -103,20 +108,18 @@ impl Backend for Cuda {
     fn write(&self, target: &Tensor<Self>, source: &[u8]) -> Result<()> {
         let offset = span("write", target, source.len())?;
         let mut staging = self.device.staging();
-        let ring =
-            if source.len() <= SMALL_WRITE { &mut staging.inputs } else { &mut staging.uploads };
+        let small = source.len() <= staging.inputs.section_bytes();
+        let ring = if small { &mut staging.inputs } else { &mut staging.uploads };
         ring.write("write", &self.device.stream, source, target.buffer.memory(), offset)
     }
 
     fn record(&self, body: impl FnOnce(&mut Pass<'_>) -> Result<()>) -> Result<Program> {
         let mut pass = Pass::new(&self.device);
-        self.device.stream.begin_capture()?;
-        let result = body(&mut pass);
-        // The stream leaves capture on every path; an error of the body comes first, because a
-        // failed launch may have invalidated the capture.
-        let graph = self.device.stream.end_capture();
-        result?;
-        let exec = graph?.instantiate(&self.device.stream)?;
+        let capture = self.device.stream.capture()?;
+        // An error of the body comes before those of the capture, which it may have invalidated;
+        // dropped, the capture ends as well.
+        body(&mut pass)?;
+        let exec = capture.finish()?.instantiate(&self.device.stream)?;
         let (buffers, launches) = pass.finish();
         Ok(Program { exec, _buffers: buffers, launches })
     }
@@ -132,5 +135,5 @@ impl Backend for Cuda {
     }
 }
 
-/// Writes up to this size go through the ring of small slots.
-const SMALL_WRITE: usize = 1 << 20;
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Device buffers, and the pinned rings through which the host writes, uploads and reads.
 
 use crate::ffi::{Context, Event, Memory, Stream};
-use forge_core::{Error, Result};
+use forge_core::Result;
 use std::sync::Arc;
 
 /// A shared handle of device memory; the last clone frees it.
@@ -37,37 +37,41 @@ impl std::fmt::Debug for Buffer {
     }
 }
 
-/// Pinned slots used in turn. A slot is taken again only when the device has passed the event that
-/// was recorded after its last copy, so the host may overwrite it.
+/// Pinned memory in sections that are used in turn. A section is entered again only when the device
+/// has passed the event recorded after its last copy, so the host may overwrite it.
 pub(crate) struct Ring {
     context: Arc<Context>,
-    slots: Vec<Slot>,
-    next: usize,
-    slot_bytes: usize,
-}
-
-struct Slot {
-    memory: Memory,
-    free: Event,
+    /// Allocated at first use, with one event a section.
+    held: Option<(Memory, Vec<Event>)>,
+    sections: usize,
+    section_bytes: usize,
+    current: usize,
+    used: usize,
 }
 
 impl Ring {
-    /// `slots` slots of `slot_bytes`, allocated when first used.
-    pub(crate) fn new(context: &Arc<Context>, slots: usize, slot_bytes: usize) -> Self {
-        let slots_held = Vec::with_capacity(slots.max(1));
-        Self { context: context.clone(), slots: slots_held, next: 0, slot_bytes }
+    /// Alignment of copies inside a section.
+    const ALIGN: usize = 64;
+
+    /// `sections` of `section_bytes` each.
+    pub(crate) fn new(context: &Arc<Context>, sections: usize, section_bytes: usize) -> Self {
+        let context = context.clone();
+        Self { context, held: None, sections, section_bytes, current: 0, used: 0 }
     }
-    fn take(&mut self, stage: &str) -> Result<&mut Slot> {
-        if self.slots.len() < self.slots.capacity() {
-            let memory = Memory::pinned(&self.context, self.slot_bytes)?;
-            self.slots.push(Slot { memory, free: Event::new(&self.context)? });
-            self.next = self.slots.len() - 1;
-        }
-        let index = self.next % self.slots.len();
-        self.next = index + 1;
-        let slot = &mut self.slots[index];
-        slot.free.wait(stage)?;
-        Ok(slot)
+    /// Largest piece that goes through the ring without filling a section.
+    pub(crate) fn section_bytes(&self) -> usize {
+        self.section_bytes
+    }
+    fn hold(&mut self) -> Result<(&mut Memory, &[Event])> {
+        let (memory, events) = match self.held.take() {
+            Some(held) => self.held.insert(held),
+            None => {
+                let memory = Memory::pinned(&self.context, self.sections * self.section_bytes)?;
+                let events = (0..self.sections).map(|_| Event::new(&self.context));
+                self.held.insert((memory, events.collect::<Result<_>>()?))
+            }
+        };
+        Ok((memory, events))
     }
     /// Copies `source` to `target`; the bytes are taken before the call returns.
     pub(crate) fn write(
@@ -78,20 +82,31 @@ impl Ring {
         target: &Memory,
         offset: usize,
     ) -> Result<()> {
-        let chunk_bytes = self.slot_bytes;
-        for (index, chunk) in source.chunks(chunk_bytes).enumerate() {
-            let slot = self.take(stage)?;
-            let host = slot.memory.host_mut().and_then(|host| host.get_mut(..chunk.len()));
-            let host = host.ok_or_else(|| Error::device(stage, "staging is not in host memory"))?;
-            host.copy_from_slice(chunk);
-            let at = offset + index * chunk_bytes;
-            stream.copy(stage, (&slot.memory, 0), (target, at), chunk.len())?;
-            slot.free.record(stage, stream)?;
+        let (sections, section_bytes) = (self.sections, self.section_bytes);
+        let (mut current, mut used) = (self.current, self.used);
+        let (memory, events) = self.hold()?;
+        for (index, chunk) in source.chunks(section_bytes).enumerate() {
+            if used + chunk.len() > section_bytes {
+                events[current].record(stage, stream)?;
+                current = (current + 1) % sections;
+                events[current].wait(stage)?;
+                used = 0;
+            }
+            let at = current * section_bytes + used;
+            memory.fill(at, chunk)?;
+            stream.copy(
+                stage,
+                (memory, at),
+                (target, offset + index * section_bytes),
+                chunk.len(),
+            )?;
+            used = (used + chunk.len()).next_multiple_of(Self::ALIGN);
         }
+        (self.current, self.used) = (current, used);
         Ok(())
     }
-    /// Waits for the stream and copies bytes of `source` to `target`; two slots overlap the copy
-    /// over the bus with the copy in host memory.
+    /// Waits for the stream and copies bytes of `source` to `target`. With two sections the copy over
+    /// the bus runs beside the copy in host memory.
     pub(crate) fn read(
         &mut self,
         stage: &str,
@@ -100,19 +115,34 @@ impl Ring {
         offset: usize,
         target: &mut [u8],
     ) -> Result<()> {
-        let chunk_bytes = self.slot_bytes;
-        for (index, chunk) in target.chunks_mut(chunk_bytes).enumerate() {
-            let slot = self.take(stage)?;
-            let at = offset + index * chunk_bytes;
-            stream.copy(stage, (source, at), (&slot.memory, 0), chunk.len())?;
-            slot.free.record(stage, stream)?;
-            slot.free.wait(stage)?;
-            let host = slot.memory.host_mut().and_then(|host| host.get(..chunk.len()));
-            let host = host.ok_or_else(|| Error::device(stage, "staging is not in host memory"))?;
-            chunk.copy_from_slice(host);
+        let (sections, section_bytes) = (self.sections, self.section_bytes);
+        let (memory, events) = self.hold()?;
+        let mut pending: Option<(usize, &mut [u8])> = None;
+        for (index, chunk) in target.chunks_mut(section_bytes).enumerate() {
+            let section = index % sections;
+            if sections == 1 {
+                finish(stage, memory, events, section_bytes, pending.take())?;
+            }
+            let (from, to) = (offset + index * section_bytes, section * section_bytes);
+            stream.copy(stage, (source, from), (memory, to), chunk.len())?;
+            events[section].record(stage, stream)?;
+            finish(stage, memory, events, section_bytes, pending.replace((section, chunk)))?;
         }
-        Ok(())
+        finish(stage, memory, events, section_bytes, pending)
     }
+}
+
+/// Waits for the copy into a section and takes its bytes.
+fn finish(
+    stage: &str,
+    memory: &Memory,
+    events: &[Event],
+    section_bytes: usize,
+    pending: Option<(usize, &mut [u8])>,
+) -> Result<()> {
+    let Some((section, target)) = pending else { return Ok(()) };
+    events[section].wait(stage)?;
+    memory.copy_out(section * section_bytes, target)
 }
 
 /// Workspace that all programs share: they run one after the other on one stream. It only grows; a

@@ -89,6 +89,11 @@ impl<'a> From<&'a Scratch> for Arg<'a> {
         Self::Bytes(&scratch.buffer, scratch.offset)
     }
 }
+impl<'a> From<&'a Buffer> for Arg<'a> {
+    fn from(buffer: &'a Buffer) -> Self {
+        Self::Bytes(buffer, 0)
+    }
+}
 impl From<u32> for Arg<'_> {
     fn from(value: u32) -> Self {
         Self::U32(value)

@@ -2,12 +2,12 @@
 
 use super::linear::{RowsLaunch, Segments, launch_rows, quantize, rows_form};
 use super::linear_plan::eights;
-use super::{indices, matrix, rows_columns};
+use super::{contiguous, grid_rows};
 use crate::pass::{Kernel, Launch, index32};
 use crate::{Cuda, Pass};
 use forge_core::backend::Weight;
-use forge_core::tensor::{Tensor, shape_error};
-use forge_core::{Error, Result};
+use forge_core::tensor::Tensor;
+use forge_core::{Error, Result, check};
 
 const GROUP: Kernel = Kernel::new("moe_group", "moe_group");
 const OP: &str = "moe_linear";
@@ -23,20 +23,13 @@ pub(crate) fn moe_linear(
     ids: &Tensor<Cuda>,
     out: &mut Tensor<Cuda>,
 ) -> Result<()> {
-    let (x_rows, columns) = rows_columns(OP, x)?;
-    let entries = index32(OP, "entries", ids.shape.len())?;
-    indices(OP, "ids", ids, ids.shape.len())?;
-    matrix(OP, "x", x, x_rows, index32(OP, "columns", w.columns)?)?;
-    matrix(OP, "out", out, entries, index32(OP, "rows", w.rows)?)?;
-    if entries == 0 || columns == 0 {
+    let (rows, k, shared) = check::moe_linear(x, w, ids, out)?;
+    contiguous(OP, "ids", ids)?;
+    let (entries, x_rows) = (index32(OP, "entries", rows * k)?, grid_rows(OP, x.rows())?);
+    if entries == 0 {
         return Ok(());
     }
-    let shared = x.rows() == ids.rows();
-    if !shared && x_rows != entries {
-        let expected = format!("{} or {entries} rows", ids.rows());
-        return Err(shape_error(OP, "x", expected, format!("{x:?}")));
-    }
-    let share = if shared { index32(OP, "experts of a row", ids.row_len())? } else { 1 };
+    let share = if shared { index32(OP, "experts of a row", k)? } else { 1 };
     if w.experts > MAX_EXPERTS {
         return Err(Error::unsupported(
             OP,
@@ -45,7 +38,7 @@ pub(crate) fn moe_linear(
     }
     let experts = w.experts as u32;
     // A row rarely names an expert twice, so an expert has at most about as many entries as rows.
-    let eights = eights(index32(OP, "rows", ids.rows())?);
+    let eights = eights(grid_rows(OP, rows)?);
     let width = 8 * eights;
     let count = entries.min(entries / width + experts + 1);
     if count > MAX_SEGMENTS {
@@ -70,7 +63,7 @@ pub(crate) fn moe_linear(
     )?;
     let mut activations: Vec<(_, _)> = Vec::new();
     let mut first = 0;
-    for part in w.storage.parts.iter() {
+    for part in w.storage.parts(OP)? {
         let target = out.columns(first..first + part.rows)?;
         first += part.rows;
         let form = rows_form(part.storage);
