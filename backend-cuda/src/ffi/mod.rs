@@ -55,6 +55,7 @@ macro_rules! driver_table {
         impl Driver {
             /// A driver whose calls do nothing and succeed.
             #[cfg(test)]
+            #[allow(non_snake_case, reason = "names of the driver API")]
             fn idle() -> Self {
                 $(unsafe extern "C" fn $name($(_: $arg),*) -> c_int { 0 })*
                 Self { $($name,)* _library: None }
