@@ -94,7 +94,7 @@ struct PlaneRing {
         if constexpr (!kv_quantised(KIND)) return slot;
         u8* converted = memory + DEPTH * SLOT_BYTES;
         const u16* scales = reinterpret_cast<const u16*>(slot + VALUES_BYTES);
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < PAGE_TOKENS * CHUNKS / 32; ++i) {
             const int index = i * 32 + (threadIdx.x & 31);
             const int row = index / CHUNKS, chunk = index % CHUNKS;
