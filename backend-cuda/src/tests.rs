@@ -9,7 +9,7 @@ use forge_core::tensor::Heads;
 use forge_core::weights::quant::StorageType;
 
 /// The backend, or `None` with a printed line where no compiler is installed.
-fn open() -> Option<Cuda> {
+pub(super) fn open() -> Option<Cuda> {
     if let Err(message) = nvrtc::Nvrtc::find() {
         eprintln!("skipped: {message}");
         return None;
