@@ -11,6 +11,8 @@ pub mod nvrtc;
 mod ops;
 mod pass;
 mod probe;
+#[cfg(test)]
+mod product_tests;
 mod repack;
 pub mod sources;
 mod weight;
