@@ -269,7 +269,7 @@ fn greedy<B: Backend>(
 /// See the name.
 pub fn the_engine_continues_greedily_as_recorded_alone_and_in_a_batch<B: Backend>(
     open: impl Fn() -> B,
-    precision: &Precision,
+    _precision: &Precision,
 ) {
     for_each_model(|name, path| {
         let golden = golden(path);

@@ -109,6 +109,8 @@ driver_table! {
     cuStreamEndCapture(CUstream, *mut CUgraph);
     cuEventCreate(*mut CUevent, c_uint);
     cuEventRecord(CUevent, CUstream);
+    cuEventRecordWithFlags(CUevent, CUstream, c_uint);
+    cuEventElapsedTime(*mut f32, CUevent, CUevent);
     cuEventSynchronize(CUevent);
     cuEventDestroy_v2(CUevent);
     cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, u64);
