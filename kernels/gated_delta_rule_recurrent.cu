@@ -81,9 +81,9 @@ struct RawToken {
 };
 
 template <int DK, int WARPS>
-INLINE void gated_delta_rule_recurrent(const DeltaRows& rows, float* __restrict__ state,
-                                       i64 state_stride, const int* __restrict__ sequences,
-                                       float* __restrict__ out, i64 out_stride, int row_count,
+INLINE void gated_delta_rule_recurrent(const DeltaRows& rows, float* state,
+                                       i64 state_stride, const int* sequences,
+                                       float* out, i64 out_stride, int row_count,
                                        bool modulo) {
     using Stage = TokenStage<DK, WARPS>;
     constexpr int ROWS = DK / 16;               // of the state, in a lane
