@@ -125,5 +125,5 @@ fn row_scale(bound: f32) -> f32 {
         return 1.0;
     }
     // Bounded so that the scale and its inverse are normal numbers.
-    f32::from_bits(exponent.clamp(15, 254) - 14 << 23)
+    f32::from_bits((exponent.clamp(15, 254) - 14) << 23)
 }
