@@ -193,7 +193,8 @@ impl<B: Backend> Tensor<B> {
         dtype: DType,
         dims: &[usize],
     ) -> Result<()> {
-        let same_len = self.rows() == dims[0] && self.row_len() == dims[1..].iter().product();
+        let same_len =
+            self.rows() == dims[0] && self.row_len() == dims[1..].iter().product::<usize>();
         if self.dtype == dtype && same_len {
             return Ok(());
         }

@@ -1,1 +1,2 @@
 //! The CPU backend in f32: the meaning of every op.
+pub(crate) mod matmul;
