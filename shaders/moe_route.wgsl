@@ -3,7 +3,7 @@
 // shapes:   logits f32 [R, E], ids i32 [R, k], weights f32 [R, k], rows strided
 // launch:   one workgroup of 64 per row; 4 E + 768 bytes of workgroup memory
 // bytes:    4 R (E + 2 k)
-// limits:   k <= E <= EXPERTS = 2048, k <= 64; R < 2^32, folded
+// limits:   k <= E <= EXPERTS = 1024, k <= 64; R < 2^32, folded
 // numerics: f32; the largest logit is subtracted before exp
 
 struct Params {

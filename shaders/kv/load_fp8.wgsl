@@ -5,6 +5,8 @@ fn kv4(block: u32, index: u32) -> vec4<f32> {
     let magnitude = codes & vec4<u32>(0x7fu);
     let normal = bitcast<vec4<f32>>((magnitude << vec4<u32>(20u)) + vec4<u32>(120u << 23u));
     let subnormal = vec4<f32>(magnitude) * (1.0 / 512.0);
-    let value = select(normal, subnormal, magnitude < vec4<u32>(8u));
+    let not_a_number = bitcast<vec4<f32>>((magnitude << vec4<u32>(16u)) | vec4<u32>(0x7f800000u));
+    let finite = select(normal, subnormal, magnitude < vec4<u32>(8u));
+    let value = select(finite, not_a_number, magnitude == vec4<u32>(0x7fu));
     return select(value, -value, codes > vec4<u32>(0x7fu));
 }
