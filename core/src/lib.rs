@@ -3,11 +3,13 @@
 
 pub mod backend;
 pub mod chat;
+pub mod check;
 pub mod config;
 pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod ids;
+pub mod inspect;
 pub mod kv;
 pub mod model;
 pub mod ops;

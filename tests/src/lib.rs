@@ -1,1 +1,8 @@
-//! forge-tests: cross-backend correctness tests.
+//! forge-tests: harness for cross-backend correctness tests. The tests themselves are in `tests/`,
+//! generic over [`Backend`] and instantiated for each backend present.
+
+pub mod fixtures;
+pub mod runner;
+pub mod tolerance;
+
+pub use forge_core::Backend;

@@ -27,9 +27,14 @@
 //! | `mtp.embed_norm`, `mtp.hidden_norm`, `mtp.norm` | `[H]` |
 //! | `mtp.attn_norm`, `mtp.attn.*`, `mtp.ffn_norm`, `mtp.ffn.*` / `mtp.moe.*` | as a layer |
 
+pub(crate) mod canonical;
+mod generation;
 pub mod gguf;
 pub mod host;
+mod layout;
 pub mod mmap;
+mod names_gguf;
+mod names_hf;
 pub mod open;
 pub mod quant;
 pub mod safetensors;
@@ -43,7 +48,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Where the tokenizer of a checkpoint comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TokenizerSource {
     /// The text of a `tokenizer.json`.
     Json(String),
@@ -52,7 +58,8 @@ pub enum TokenizerSource {
 }
 
 /// `tokenizer.ggml.*` of a GGUF file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GgufVocabulary {
     /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
     pub model: String,

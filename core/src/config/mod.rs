@@ -1,5 +1,12 @@
 //! [`ModelConfig`]: what the graph needs to know of a model, the same for every file format.
 
+mod check;
+mod gguf;
+mod hf;
+pub(crate) mod json;
+#[cfg(test)]
+mod tests;
+
 use crate::ops::{HeadMap, RopePairing};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +22,28 @@ pub enum Family {
     Qwen3,
     /// Llama and Mistral.
     Llama,
+}
+
+impl Family {
+    /// Name in messages and reports.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::HybridDense => "hybrid_dense",
+            Self::HybridMoe => "hybrid_moe",
+            Self::Qwen3 => "qwen3",
+            Self::Llama => "llama",
+        }
+    }
+    /// True for the Qwen3.5 family: delta net layers, gated attention, possibly an MTP block.
+    pub const fn is_hybrid(self) -> bool {
+        matches!(self, Self::HybridDense | Self::HybridMoe)
+    }
+}
+
+impl std::fmt::Display for Family {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 /// The mixer of a layer.
