@@ -56,7 +56,7 @@ const WORKGROUP_BYTES: u32 = 16384;
 fn check(shader: &Shader) -> Result<(), String> {
     let source = shader.source().map_err(|e| e.to_string())?;
     let module = naga::front::wgsl::parse_str(&source).map_err(|e| e.emit_to_string(&source))?;
-    let info = Validator::new(ValidationFlags::all(), Capabilities::empty())
+    let info = Validator::new(ValidationFlags::all(), Capabilities::SHADER_FLOAT16_IN_FLOAT32)
         .validate(&module)
         .map_err(|e| e.emit_to_string(&source))?;
     let place = module
