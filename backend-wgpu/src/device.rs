@@ -12,6 +12,8 @@ pub struct WgpuOptions {
     pub force_lowest: bool,
     /// Skip the comparison of every op with the CPU reference.
     pub skip_self_test: bool,
+    /// Pretend that one binding covers at most this many bytes, so that tests split small tensors.
+    pub max_binding_bytes: Option<u64>,
 }
 
 /// What `forge doctor` prints of an adapter.
@@ -150,6 +152,8 @@ pub(crate) struct Device {
     pub(crate) name: String,
     pub(crate) software: bool,
     pub(crate) failure: Failure,
+    /// [`WgpuOptions::max_binding_bytes`].
+    max_binding_bytes: u64,
 }
 
 impl Device {
@@ -182,7 +186,8 @@ impl Device {
             }
         });
         let name = format!("{} ({})", info.name, info.backend);
-        Ok(Self { device, queue, limits, name, software, failure })
+        let max_binding_bytes = options.max_binding_bytes.unwrap_or(u64::MAX);
+        Ok(Self { device, queue, limits, name, software, failure, max_binding_bytes })
     }
 
     /// Runs `body` and turns what the driver reports meanwhile into an error of `op`.
@@ -205,7 +210,8 @@ impl Device {
 
     /// Most bytes of a buffer that one binding covers.
     pub(crate) fn binding_bytes(&self) -> u64 {
-        self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size) / 16 * 16
+        let limit = self.limits.max_storage_buffer_binding_size.min(self.limits.max_buffer_size);
+        limit.min(self.max_binding_bytes) / 16 * 16
     }
 }
 

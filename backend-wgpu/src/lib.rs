@@ -8,6 +8,7 @@ mod memory;
 mod ops;
 mod pass;
 mod pipeline;
+mod self_test;
 mod weights;
 
 pub use device::{AdapterDescription, WgpuOptions, adapters};
@@ -34,13 +35,17 @@ pub struct WgpuBackend {
     codebooks: OnceLock<wgpu::Buffer>,
     /// Memory that an op needs only while it runs. Dispatches run in order, so all share one.
     scratch: Mutex<Option<wgpu::Buffer>>,
+    /// Ops are compared with the reference before they are used.
+    self_test: bool,
+    compared: self_test::Compared,
 }
 
 impl WgpuBackend {
     /// Opens the adapter that `options` ask for.
     ///
     /// # Errors
-    /// [`Error::Device`] without an adapter or with one that does not open,
+    /// [`Error::Device`] without an adapter, with one that does not open, or naming the op that
+    /// differs from the CPU reference on it;
     /// [`Error::Invalid`] on an unknown adapter name, [`Error::Unsupported`] on too low limits.
     pub fn open(options: &WgpuOptions) -> Result<Self> {
         let device = Device::open(options)?;
@@ -52,14 +57,20 @@ impl WgpuBackend {
             max_rows,
             ..DeviceInfo::default()
         };
-        Ok(Self {
+        let backend = Self {
             device,
             info,
             pipelines: pipeline::Pipelines::default(),
             staging: memory::Staging::default(),
             codebooks: OnceLock::new(),
             scratch: Mutex::new(None),
-        })
+            self_test: !options.skip_self_test,
+            compared: self_test::Compared::default(),
+        };
+        if backend.self_test {
+            self_test::base_ops(&backend)?;
+        }
+        Ok(backend)
     }
 
     /// True if the adapter runs on the CPU.

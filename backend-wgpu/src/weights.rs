@@ -5,6 +5,7 @@
 use crate::WgpuBackend;
 use crate::memory;
 use crate::pipeline::Shader;
+use crate::self_test;
 use forge_core::backend::Weight;
 use forge_core::error::{Error, Result};
 use forge_core::weights::host::HostTensor;
@@ -169,6 +170,7 @@ impl WgpuBackend {
         let mut first_row = 0;
         for parts in parts.chunk_by(|a, b| a.storage == b.storage) {
             let storage = parts[0].storage;
+            self_test::storage(self, storage)?;
             let rows = parts.iter().map(|part| part_rows(part, experts)).sum();
             let group = Group { parts, storage, rows, row_words: row_words(storage, columns) };
             self.upload_group(&group, experts, first_row, &mut segments)?;

@@ -5,6 +5,7 @@ use super::{matrix, sequences as check_sequences};
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
+use crate::self_test;
 use forge_core::error::{Error, Result};
 use forge_core::kv::{KvLayout, KvType};
 use forge_core::ops::PagedAttention;
@@ -85,6 +86,7 @@ pub(super) fn record(pass: &mut WgpuPass<'_>, op: PagedAttention<'_, WgpuBackend
     }
     let parts = pool_parts(OP, pool)?;
     let heads_per_kv = q.heads / layout.kv_heads;
+    self_test::kv(pass.backend, *layout, heads_per_kv)?;
     let lanes = Lanes::choose(heads_per_kv, q.dim, rows)?;
     let head_chunks = heads_per_kv.div_ceil(lanes.heads);
     let (tiles, across) = (rows.div_ceil(lanes.rows), layout.kv_heads * head_chunks);
