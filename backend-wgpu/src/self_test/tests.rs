@@ -45,7 +45,7 @@ fn every_op_equals_the_reference_at_the_lowest_limits() {
 
 /// Bindings that hold every activation of a case, but not its weights, pool or state.
 #[test]
-fn tensors_larger_than_a_binding_fall_into_parts() {
+fn tensors_larger_than_a_binding_fall_into_parts() -> Result<()> {
     let small = |bytes| {
         let options = WgpuOptions {
             force_lowest: true,
@@ -55,15 +55,15 @@ fn tensors_larger_than_a_binding_fall_into_parts() {
         };
         WgpuBackend { self_test: true, ..WgpuBackend::open(&options).unwrap() }
     };
-    compare!(&small(640), "copy_state", cases::copy_state).unwrap();
-    compare!(&small(2400), "causal_conv1d", cases::causal_conv1d).unwrap();
-    compare!(&small(40 << 10), "gated_delta_rule", cases::gated_delta_rule, 32, 32).unwrap();
+    compare!(&small(640), "copy_state", cases::copy_state)?;
+    compare!(&small(2400), "causal_conv1d", cases::causal_conv1d)?;
+    compare!(&small(40 << 10), "gated_delta_rule", cases::gated_delta_rule, 32, 32)?;
     let backend = small(10 << 10);
     for storage in [StorageType::F32, StorageType::Bf16, StorageType::Q8_0] {
         self::storage(&backend, storage).unwrap();
     }
     kv(&backend, KvLayout { kv_type: KvType::F32, kv_heads: 2, head_dim: 16 }, 3).unwrap();
-    kv(&backend, KvLayout { kv_type: KvType::Q8_0, kv_heads: 2, head_dim: 64 }, 2).unwrap();
+    kv(&backend, KvLayout { kv_type: KvType::Q8_0, kv_heads: 2, head_dim: 64 }, 2)
 }
 
 /// A case of zeros would compare nothing.
@@ -88,7 +88,7 @@ fn cases_have_results_of_ordinary_size() {
 }
 
 #[test]
-fn failures_are_errors_that_name_the_op() {
+fn failures_are_errors_that_name_the_op() -> Result<()> {
     let backend = open(true);
     let x = backend.zeros([2, 8].into(), DType::F32).unwrap();
     let mut out = backend.zeros([2, 9].into(), DType::F32).unwrap();
@@ -101,17 +101,15 @@ fn failures_are_errors_that_name_the_op() {
     let error = backend.zeros([1 << 20, 1 << 24].into(), DType::F32).err().unwrap();
     assert!(matches!(error, Error::OutOfMemory { .. } | Error::Device { .. }), "{error}");
     // The device still works afterwards.
-    compare!(&backend, "add", cases::add).unwrap();
+    compare!(&backend, "add", cases::add)?;
     assert!(close("op", &[f32::NAN], &[0.0]).is_err());
+    Ok(())
 }
 
 #[test]
 fn writes_and_reads_cross_parts_at_any_word() {
-    let options = WgpuOptions {
-        max_binding_bytes: Some(64),
-        skip_self_test: true,
-        ..WgpuOptions::default()
-    };
+    let options =
+        WgpuOptions { max_binding_bytes: Some(64), skip_self_test: true, ..WgpuOptions::default() };
     let backend = WgpuBackend::open(&options).unwrap();
     let tensor = backend.zeros([5, 10].into(), DType::F32).unwrap();
     let values: Vec<f32> = (0..50).map(|i| i as f32).collect();
