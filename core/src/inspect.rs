@@ -135,3 +135,55 @@ fn kv_costs(config: &ModelConfig) -> Vec<KvCost> {
     };
     [KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Fp8].into_iter().filter_map(cost).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::samples::fixture;
+
+    fn of(name: &str) -> Inspection {
+        Inspection::of(&Checkpoint::open(fixture(name)).unwrap())
+    }
+
+    #[test]
+    fn counts_and_costs_of_a_hybrid() {
+        let folder = of("hybrid-dense-tied");
+        let file = of("hybrid-dense-tied/model-Q8_0.gguf");
+        assert_eq!(
+            (folder.parameters, folder.mtp_parameters),
+            (file.parameters, file.mtp_parameters)
+        );
+        // Attention layer: q 256, k 64, v 64, o 128 rows and three of feed-forward, 128 each, of
+        // 128 columns; two norms, two head norms. The draft block adds fc and three norms.
+        let attention = (256 + 64 + 64 + 128 + 3 * 128) * 128 + 2 * 128 + 2 * 32;
+        assert_eq!(folder.mtp_parameters, attention + 2 * 128 * 128 + 3 * 128);
+        let delta = (192 + 96 + 6 + 6 + 96 + 3 * 128) * 128 + 2 * 128 + 6 + 6 + 192 * 4 + 16;
+        assert_eq!(folder.parameters, 2 * attention + 6 * delta + 512 * 128 + 128);
+        let cost = |inspection: &Inspection, kv_type| {
+            let cost = inspection.kv.iter().find(|cost| cost.kv_type == kv_type).unwrap();
+            (cost.bytes_per_token, cost.bytes_per_token_with_mtp)
+        };
+        // 2 layers, keys and values of 2 heads of 32.
+        assert_eq!(cost(&folder, KvType::F16), (2 * 2 * 2 * 32 * 2, 3 * 2 * 2 * 32 * 2));
+        assert_eq!(cost(&folder, KvType::Fp8), (256, 384));
+        assert_eq!(cost(&folder, KvType::Q8_0), (2 * 2 * 2 * 34, 3 * 2 * 2 * 34));
+        assert_eq!(folder.state_bytes_per_sequence, 6 * 4 * (6 * 16 * 16 + 3 * 192));
+        assert_eq!((folder.vocab_size, folder.context), (512, 4096));
+    }
+
+    #[test]
+    fn bytes_add_up_and_json_holds_everything() {
+        for name in ["llama-dense/model-F16.gguf", "qwen3-dense", "qwen3-dense/model-Q8_0.gguf"] {
+            let inspection = of(name);
+            let sum: u64 = inspection.tensors.iter().map(|tensor| tensor.bytes).sum();
+            assert_eq!(inspection.weight_bytes, sum);
+            assert_eq!(inspection.mtp_parameters, 0);
+            let json = serde_json::to_value(&inspection).unwrap();
+            assert_eq!(json["kv"][0]["kv_type"], "f16");
+            assert_eq!(json["family"], inspection.family.name());
+            assert!(json["tensors"].as_array().is_some_and(|list| list.len() > 30));
+        }
+        // The tied embedding counts once, the frequency divisors not at all.
+        assert_eq!(of("llama-dense").parameters, of("llama-dense/model-F16.gguf").parameters);
+    }
+}

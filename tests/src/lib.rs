@@ -1,7 +1,10 @@
 //! forge-tests: harness for cross-backend correctness tests. The tests themselves are in `tests/`,
 //! generic over [`Backend`] and instantiated for each backend present.
 
+pub mod backends;
 pub mod fixtures;
+pub mod golden;
+pub mod ops;
 pub mod runner;
 pub mod tolerance;
 

@@ -36,7 +36,7 @@ impl Checker<'_> {
     }
 
     fn multiple(&self, field: &str, value: usize, of: usize, what: &str) -> Result<()> {
-        self.require(of != 0 && value % of == 0, field, || {
+        self.require(of != 0 && value.is_multiple_of(of), field, || {
             format!("{value} is not a multiple of the {of} {what}")
         })
     }

@@ -168,7 +168,9 @@ impl Keys<'_> {
         let mut kinds = match self.file.optional_bools(&self.name(key))? {
             Some(list) if list.len() == blocks || list.len() == main => list
                 .iter()
-                .map(|recurrent| if *recurrent { LayerKind::DeltaNet } else { LayerKind::Attention })
+                .map(
+                    |recurrent| if *recurrent { LayerKind::DeltaNet } else { LayerKind::Attention },
+                )
                 .collect(),
             Some(list) => {
                 return Err(self.wrong(key, format!("{} entries for {blocks} blocks", list.len())));
@@ -232,8 +234,9 @@ impl Keys<'_> {
             None => {
                 let hidden = self.require_size("embedding_length")?;
                 if query_heads == 0 || hidden % query_heads != 0 {
-                    let reason =
-                        format!("embedding_length {hidden} does not divide into {query_heads} heads");
+                    let reason = format!(
+                        "embedding_length {hidden} does not divide into {query_heads} heads"
+                    );
                     return Err(self.wrong(heads_key, reason));
                 }
                 hidden / query_heads

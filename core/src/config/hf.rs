@@ -73,9 +73,9 @@ impl ModelConfig {
 
 /// Family of the innermost `model_type`.
 fn family(fields: &Fields<'_>) -> Result<Family> {
-    let name = fields.text("model_type")?.ok_or_else(|| {
-        Error::format(fields.path(), "model_type", "the field is missing")
-    })?;
+    let name = fields
+        .text("model_type")?
+        .ok_or_else(|| Error::format(fields.path(), "model_type", "the field is missing"))?;
     MODEL_TYPES.iter().find(|(known, _)| *known == name).map(|(_, family)| *family).ok_or_else(
         || {
             let known: Vec<_> = MODEL_TYPES.iter().map(|(known, _)| *known).collect();

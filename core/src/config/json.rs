@@ -8,9 +8,11 @@ use std::path::Path;
 pub(crate) fn parse_object(path: &Path, text: &str) -> Result<Map<String, Value>> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
-        Ok(other) => {
-            Err(Error::format(path, "top level", format!("expected an object, found {}", brief(&other))))
-        }
+        Ok(other) => Err(Error::format(
+            path,
+            "top level",
+            format!("expected an object, found {}", brief(&other)),
+        )),
         Err(error) => Err(Error::format(path, "json", error.to_string())),
     }
 }
@@ -32,7 +34,10 @@ pub(crate) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Fields of the file `path`, innermost object first.
-    pub(crate) fn new(path: &'a Path, levels: impl IntoIterator<Item = &'a Map<String, Value>>) -> Self {
+    pub(crate) fn new(
+        path: &'a Path,
+        levels: impl IntoIterator<Item = &'a Map<String, Value>>,
+    ) -> Self {
         Self { path, levels: levels.into_iter().collect() }
     }
 

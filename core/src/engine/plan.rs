@@ -69,7 +69,7 @@ impl MemoryPlan {
             (0, _) | (_, 0) => usize::MAX,
             _ => (for_kv / block_bytes) as usize,
         };
-        let context_that_fits = blocks_that_fit / options.slots * BLOCK_TOKENS;
+        let context_that_fits = (blocks_that_fit / options.slots).saturating_mul(BLOCK_TOKENS);
         let context = match options.context {
             Some(0) => return Err(Error::invalid("ctx", "0 tokens")),
             Some(context) if context > config.max_positions => {

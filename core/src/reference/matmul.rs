@@ -130,17 +130,18 @@ impl Matmul<'_> {
         first: usize,
         out: &mut [f32],
         scratch: &mut Vec<f32>,
+        decode: impl Fn(&[u8], &mut [f32]) + Copy,
     ) {
         let count = out.len() / self.rows;
         let stride = self.columns.next_multiple_of(LANES);
         scratch.resize(W * stride, 0.0);
         let mut done = 0;
         while done + W <= count {
-            self.strip::<W, X, FUSED>(first + done, done, out, scratch);
+            self.strip::<W, X, FUSED>(first + done, done, out, scratch, decode);
             done += W;
         }
         for done in done..count {
-            self.strip::<1, X, FUSED>(first + done, done, out, scratch);
+            self.strip::<1, X, FUSED>(first + done, done, out, scratch, decode);
         }
     }
 
@@ -152,13 +153,14 @@ impl Matmul<'_> {
         column: usize,
         out: &mut [f32],
         scratch: &mut [f32],
+        decode: impl Fn(&[u8], &mut [f32]),
     ) {
         let count = out.len() / self.rows;
         let row_bytes = self.weights.len() / self.out_rows;
         let stride = self.columns.next_multiple_of(LANES);
         let blocks = self.weights[row * row_bytes..].chunks_exact(row_bytes.max(1));
         for (blocks, values) in blocks.zip(scratch.chunks_exact_mut(stride.max(1))).take(W) {
-            self.storage.decode(blocks, &mut values[..self.columns]);
+            decode(blocks, &mut values[..self.columns]);
         }
         let weights: [&[f32]; W] = std::array::from_fn(|i| &scratch[i * stride..][..stride]);
         let mut done = 0;
@@ -225,8 +227,9 @@ fn multiply_add<const FUSED: bool>(weights: &Lanes, x: &Lanes, sums: &mut Lanes)
     }
 }
 
-/// Sum of the lanes: the upper half is added to the lower one until one is left.
-#[inline(always)]
+/// Sum of the lanes: the upper half is added to the lower one until one is left. Not inlined, since
+/// its pattern of narrowing halves would be imposed on the registers of the loops before it.
+#[inline(never)]
 fn fold(mut sums: Lanes) -> f32 {
     for half in [8, 4, 2, 1] {
         for lane in 0..half {
@@ -277,7 +280,9 @@ impl Instructions {
             Self::Avx2 => unsafe { task_avx2(op, first, out, scratch) },
             // Fused multiply-add is part of the aarch64 baseline, not of the x86-64 one.
             Self::Baseline => {
-                op.task::<2, 2, { cfg!(target_arch = "aarch64") }>(first, out, scratch);
+                const FUSED: bool = cfg!(target_arch = "aarch64");
+                let decode = |blocks: &[u8], values: &mut [f32]| op.storage.decode(blocks, values);
+                op.task::<2, 2, FUSED>(first, out, scratch, decode);
             }
         }
     }
@@ -286,11 +291,29 @@ impl Instructions {
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
 fn task_avx512(op: &Matmul<'_>, first: usize, out: &mut [f32], scratch: &mut Vec<f32>) {
-    op.task::<4, 4, true>(first, out, scratch);
+    let decode = |blocks: &[u8], values: &mut [f32]| decode_avx512(op.storage, blocks, values);
+    op.task::<4, 4, true>(first, out, scratch, decode);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn task_avx2(op: &Matmul<'_>, first: usize, out: &mut [f32], scratch: &mut Vec<f32>) {
-    op.task::<2, 2, true>(first, out, scratch);
+    let decode = |blocks: &[u8], values: &mut [f32]| decode_avx2(op.storage, blocks, values);
+    op.task::<2, 2, true>(first, out, scratch, decode);
+}
+
+/// A function of its own, so that the compiler sees blocks and values that do not overlap.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512vl,avx2,fma")]
+#[inline(never)]
+fn decode_avx512(storage: StorageType, blocks: &[u8], values: &mut [f32]) {
+    storage.decode(blocks, values);
+}
+
+/// As [`decode_avx512`].
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+#[inline(never)]
+fn decode_avx2(storage: StorageType, blocks: &[u8], values: &mut [f32]) {
+    storage.decode(blocks, values);
 }

@@ -180,7 +180,10 @@ impl<'a> Source<'a> {
 
     /// True if any name starts with `prefix`.
     pub(crate) fn has_prefix(&self, prefix: &str) -> bool {
-        self.tensors.range(prefix.to_owned()..).next().is_some_and(|(name, _)| name.starts_with(prefix))
+        self.tensors
+            .range(prefix.to_owned()..)
+            .next()
+            .is_some_and(|(name, _)| name.starts_with(prefix))
     }
 
     /// Removes the tensor `name`.
@@ -199,10 +202,17 @@ impl<'a> Source<'a> {
         transform: Transform,
     ) -> Result<HostTensor> {
         let tensor = fit(self.path, self.take(name)?, &slot.shape)?;
-        match role(&slot.name) {
-            Role::Vector => vector(self.path, &tensor, transform),
-            Role::Router | Role::Matrix => Ok(tensor),
+        if role(&slot.name) != Role::Vector {
+            return Ok(tensor);
         }
+        let (tensor, values) = vector(self.path, &tensor, transform)?;
+        if slot.name == ROPE_FREQS
+            && let Some(index) = values.iter().position(|value| *value <= 0.0)
+        {
+            let reason = format!("divisor {} at index {index} is not positive", values[index]);
+            return Err(Error::format(self.path, name, reason));
+        }
+        Ok(tensor)
     }
 
     /// Fails if a tensor is left that `ignored` does not know.
@@ -225,12 +235,13 @@ impl<'a> Source<'a> {
 
 /// Why a tensor outside the graph is refused rather than called unread.
 fn known_extra(name: &str) -> Option<&'static str> {
+    /// Tensors of draft heads that do not share the model's.
+    const DEDICATED: [&str; 4] =
+        ["nextn.embed_tokens.", "nextn.shared_head_head.", "mtp.embed_tokens.", "mtp.lm_head."];
     let last = name.rsplit('.').next().unwrap_or(name);
     if last == "bias" {
         Some("linear layers here have no bias")
-    } else if name.contains("nextn.embed_tokens") || name.contains("nextn.shared_head_head") {
-        Some("the draft head shares embedding and head with the model")
-    } else if name.contains("mtp.embed_tokens") || name.contains("mtp.lm_head") {
+    } else if DEDICATED.iter().any(|part| name.contains(part)) {
         Some("the draft head shares embedding and head with the model")
     } else if matches!(last, "scale" | "input_scale" | "weight_scale" | "weight_scale_inv") {
         Some("scales beside the weights belong to FP8 and NVFP4 checkpoints")
@@ -243,9 +254,8 @@ fn known_extra(name: &str) -> Option<&'static str> {
 
 /// Checks the shape; dimensions of 1 may be there or not (`[C, 1, K]` is `[C, K]`).
 pub(crate) fn fit(path: &Path, tensor: HostTensor, shape: &[usize]) -> Result<HostTensor> {
-    let significant = |shape: &[usize]| -> Vec<usize> {
-        shape.iter().copied().filter(|dim| *dim != 1).collect()
-    };
+    let significant =
+        |shape: &[usize]| -> Vec<usize> { shape.iter().copied().filter(|dim| *dim != 1).collect() };
     if significant(&tensor.shape) != significant(shape) {
         return Err(Error::format(
             path,
@@ -256,11 +266,15 @@ pub(crate) fn fit(path: &Path, tensor: HostTensor, shape: &[usize]) -> Result<Ho
     Ok(HostTensor { shape: shape.to_vec(), ..tensor })
 }
 
-/// An owned f32 copy of a small tensor.
+/// An owned f32 copy of a small tensor, and its values.
 ///
 /// # Errors
 /// [`Error::Format`] naming tensor and index if a value is not finite, before or after `transform`.
-pub(crate) fn vector(path: &Path, tensor: &HostTensor, transform: Transform) -> Result<HostTensor> {
+fn vector(
+    path: &Path,
+    tensor: &HostTensor,
+    transform: Transform,
+) -> Result<(HostTensor, Vec<f32>)> {
     let mut values = tensor.to_f32()?;
     for (index, value) in values.iter_mut().enumerate() {
         let stored = *value;
@@ -271,13 +285,16 @@ pub(crate) fn vector(path: &Path, tensor: &HostTensor, transform: Transform) -> 
         };
         if !value.is_finite() {
             let reason = match transform {
-                Transform::NegExp => format!("value {stored} at index {index} has no finite exponential"),
+                Transform::NegExp => {
+                    format!("value {stored} at index {index} has no finite exponential")
+                }
                 _ => format!("value {stored} at index {index} is not finite"),
             };
             return Err(Error::format(path, &*tensor.name, reason));
         }
     }
-    HostTensor::from_f32(&*tensor.name, tensor.shape.clone(), &values)
+    let owned = HostTensor::from_f32(&*tensor.name, tensor.shape.clone(), &values)?;
+    Ok((owned, values))
 }
 
 /// `suffix` in the second column of `table`; the tables cover every name that [`slots`] makes.

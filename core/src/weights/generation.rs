@@ -54,9 +54,9 @@ pub(super) fn from_gguf(file: &GgufFile) -> Result<GenerationDefaults> {
         let key = format!("general.sampling.{key}");
         let Some(value) = file.get(&key) else { return Ok(None) };
         let number = value.as_f32().or_else(|| value.as_i32().map(|v| v as f32));
-        number.map(Some).ok_or_else(|| {
-            Error::format(&file.path, key, format!("is {value}, expected a number"))
-        })
+        number
+            .map(Some)
+            .ok_or_else(|| Error::format(&file.path, key, format!("is {value}, expected a number")))
     };
     let top_k_value = number("top_k")?.map(f64::from);
     let defaults = GenerationDefaults {

@@ -34,10 +34,14 @@ pub mod host;
 mod layout;
 pub mod mmap;
 mod names_gguf;
-mod names_hf;
+pub(crate) mod names_hf;
 pub mod open;
 pub mod quant;
 pub mod safetensors;
+#[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
+mod testing;
 pub mod ytf;
 
 use crate::config::ModelConfig;

@@ -121,3 +121,6 @@ fn ignored(name: &str) -> bool {
         || name.ends_with("rotary_emb.inv_freq")
         || (name.starts_with("blk.") && name.ends_with(".rope_freqs.weight"))
 }
+
+#[cfg(test)]
+mod tests;

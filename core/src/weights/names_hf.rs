@@ -110,7 +110,7 @@ impl Names {
 /// # Errors
 /// [`Error::MissingTensor`], [`Error::Format`] for a wrong shape, a value that is not finite or an
 /// unread tensor, [`Error::Unsupported`] for biases and other extras.
-pub(super) fn assemble(
+pub(crate) fn assemble(
     path: &Path,
     tensors: BTreeMap<String, HostTensor>,
     config: &mut ModelConfig,
@@ -190,3 +190,6 @@ fn stack(
     })?;
     HostTensor::new(format!("{prefix}*.{file}"), storage, slot.shape.clone(), bytes.into())
 }
+
+#[cfg(test)]
+mod tests;

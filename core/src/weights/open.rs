@@ -161,9 +161,9 @@ fn chat_template(folder: &Path, tokenizer_config: Option<&str>) -> Result<Option
         None | Some(serde_json::Value::Null) => Ok(None),
         Some(serde_json::Value::String(source)) => Ok(Some(source.clone())),
         Some(serde_json::Value::Array(list)) => {
-            let default = list.iter().find(|entry| {
-                entry.get("name").and_then(|name| name.as_str()) == Some("default")
-            });
+            let default = list
+                .iter()
+                .find(|entry| entry.get("name").and_then(|name| name.as_str()) == Some("default"));
             let source = default.and_then(|entry| entry.get("template")).and_then(|v| v.as_str());
             match source {
                 Some(source) => Ok(Some(source.to_owned())),
@@ -254,8 +254,7 @@ fn check_canonical(
     config: &ModelConfig,
 ) -> Result<BTreeMap<String, HostTensor>> {
     let mut source = Source::new(path, tensors);
-    let mut wanted =
-        slots(config, &|layer| source.has(&format!("{layer}moe.experts.gate_up")));
+    let mut wanted = slots(config, &|layer| source.has(&format!("{layer}moe.experts.gate_up")));
     if source.has(ROPE_FREQS) {
         wanted.push(Slot::rope_freqs(config));
     }

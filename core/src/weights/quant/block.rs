@@ -1,4 +1,4 @@
-//! What the formats share: walking blocks, half floats, and the scale search of the quantisers.
+//! What the formats share: walking blocks, half floats.
 
 use bytemuck::Pod;
 
@@ -39,19 +39,101 @@ impl Half {
     }
 }
 
+/// A block of `VALUES` weights, byte for byte as it is stored.
+pub(super) trait Block<const VALUES: usize>: Pod {
+    /// Exact values. Inlined into callers compiled for wider instruction sets; therefore without
+    /// closures, which would be compiled for the smallest set wherever they are not inlined.
+    fn decode(&self, out: &mut [f32; VALUES]);
+}
+
+/// Stands at the start of the loops over blocks and sub-blocks. It compiles to nothing, but keeps
+/// the compiler from computing value `j` of many blocks at a time, which ends in scattered stores;
+/// within a block the values lie side by side.
+#[inline(always)]
+pub(super) fn boundary() {
+    std::hint::black_box(());
+}
+
 /// Decodes blocks one after the other. Surplus bytes or values are left alone; callers check.
 #[inline(always)]
-pub(super) fn decode_blocks<Block: Pod, const VALUES: usize>(
-    bytes: &[u8],
-    out: &mut [f32],
-    decode: impl Fn(&Block, &mut [f32; VALUES]),
-) {
-    let blocks = bytes.chunks_exact(size_of::<Block>());
-    for (block, values) in blocks.zip(out.as_chunks_mut::<VALUES>().0) {
-        if let Ok(block) = bytemuck::try_from_bytes(block) {
-            decode(block, values);
+pub(super) fn decode_blocks<B: Block<VALUES>, const VALUES: usize>(bytes: &[u8], out: &mut [f32]) {
+    let whole = bytes.len() - bytes.len() % size_of::<B>();
+    // The cast cannot fail: blocks have no alignment and divide the length.
+    let blocks: &[B] = bytemuck::try_cast_slice(&bytes[..whole]).unwrap_or_default();
+    for (block, values) in blocks.iter().zip(out.as_chunks_mut::<VALUES>().0) {
+        if VALUES > 1 {
+            boundary();
+        }
+        block.decode(values);
+    }
+}
+
+/// Codes of 16 weights that lie side by side. The decoders work on such arrays by value, which the
+/// compiler turns into vectors whatever it knows about overlapping memory.
+pub(super) type Codes = [i32; 16];
+
+/// `(byte >> shift) & mask` of 16 bytes.
+#[inline(always)]
+pub(super) fn bits(bytes: &[u8; 16], shift: usize, mask: i32) -> Codes {
+    let mut codes = [0; 16];
+    for (code, &byte) in codes.iter_mut().zip(bytes) {
+        *code = (i32::from(byte) >> shift) & mask;
+    }
+    codes
+}
+
+/// `low | (high << 4)`.
+#[inline(always)]
+pub(super) fn joined(low: Codes, high: Codes) -> Codes {
+    let mut codes = low;
+    for (code, high) in codes.iter_mut().zip(high) {
+        *code |= high << 4;
+    }
+    codes
+}
+
+/// The bits of a word of 16, lowest first. By table, since the compiler rewrites a bit test of each
+/// lane into shifts that differ from lane to lane.
+#[inline(always)]
+pub(super) fn spread_bits(word: [u8; 2]) -> Codes {
+    static SPREAD: [[u8; 8]; 256] = spread_bytes();
+    let mut codes = [0; 16];
+    for (codes, byte) in codes.as_chunks_mut::<8>().0.iter_mut().zip(word) {
+        for (code, &bit) in codes.iter_mut().zip(&SPREAD[usize::from(byte)]) {
+            *code = i32::from(bit);
         }
     }
+    codes
+}
+
+const fn spread_bytes() -> [[u8; 8]; 256] {
+    let mut table = [[0; 8]; 256];
+    let mut index = 0;
+    while index < 256 * 8 {
+        table[index / 8][index % 8] = ((index / 8) >> (index % 8)) as u8 & 1;
+        index += 1;
+    }
+    table
+}
+
+/// `scale * (code - zero)`.
+#[inline(always)]
+pub(super) fn scaled(scale: f32, codes: Codes, zero: i32) -> [f32; 16] {
+    let mut values = [0.0; 16];
+    for (value, code) in values.iter_mut().zip(codes) {
+        *value = scale * (code - zero) as f32;
+    }
+    values
+}
+
+/// `scale * code + offset`.
+#[inline(always)]
+pub(super) fn affine(scale: f32, codes: Codes, offset: f32) -> [f32; 16] {
+    let mut values = [0.0; 16];
+    for (value, code) in values.iter_mut().zip(codes) {
+        *value = scale * code as f32 + offset;
+    }
+    values
 }
 
 /// Encodes blocks one after the other onto `out`. `encode` gives up on a block whose scale does not
@@ -59,32 +141,16 @@ pub(super) fn decode_blocks<Block: Pod, const VALUES: usize>(
 ///
 /// # Errors
 /// The index of the first value of the block given up.
-pub(super) fn encode_blocks<Block: Pod, const VALUES: usize>(
+pub(super) fn encode_blocks<B: Block<VALUES>, const VALUES: usize>(
     values: &[f32],
     out: &mut Vec<u8>,
-    encode: impl Fn(&[f32; VALUES]) -> Option<Block>,
+    encode: impl Fn(&[f32; VALUES]) -> Option<B>,
 ) -> Result<(), usize> {
     for (index, values) in values.as_chunks::<VALUES>().0.iter().enumerate() {
         let block = encode(values).ok_or(index * VALUES)?;
         out.extend_from_slice(bytemuck::bytes_of(&block));
     }
     Ok(())
-}
-
-/// The value of largest magnitude, with its sign; the first one wins ties.
-pub(super) fn extreme(values: &[f32]) -> f32 {
-    values.iter().fold(0.0, |best: f32, &v| if v.abs() > best.abs() { v } else { best })
-}
-
-/// Smallest and largest value.
-pub(super) fn range(values: &[f32; 32]) -> (f32, f32) {
-    let start = (values[0], values[0]);
-    values.iter().fold(start, |(low, high), &v| (low.min(v), high.max(v)))
-}
-
-/// `1 / scale`, or 0 for a block of zeros.
-pub(super) fn reciprocal(scale: f32) -> f32 {
-    if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
 /// Packs 32 codes of 4 bits: the first half into the low nibbles, the second into the high ones.

@@ -1,6 +1,6 @@
 //! IQ2_XXS: codebook rows of 8 weights with signs, a 4-bit scale for each 32, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, boundary};
 use super::grids::{IQ2_XXS_GRID, SIGNS};
 use bytemuck::{Pod, Zeroable};
 
@@ -21,16 +21,20 @@ struct Group {
     signs_and_scale: [u8; 4],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Iq2Xxs, out: &mut [f32; 256]) {
-    let d = block.d.to_f32();
-    for (group, values) in block.groups.iter().zip(out.as_chunks_mut::<32>().0) {
-        let aux = u32::from_le_bytes(group.signs_and_scale);
-        let scale = d * (0.5 + (aux >> 28) as f32) * 0.25;
-        for (l, values) in values.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-            let magnitudes = IQ2_XXS_GRID[usize::from(group.rows[l])].to_le_bytes();
-            let signs = SIGNS[((aux >> (7 * l)) & 127) as usize];
-            decode_row(scale, magnitudes, signs, values);
+impl Block<256> for Iq2Xxs {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let d = self.d.to_f32();
+        for (group, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            boundary();
+            let group = &self.groups[group];
+            let aux = u32::from_le_bytes(group.signs_and_scale);
+            let scale = d * (0.5 + (aux >> 28) as f32) * 0.25;
+            for (l, values) in values.as_chunks_mut::<8>().0.iter_mut().enumerate() {
+                let magnitudes = IQ2_XXS_GRID[usize::from(group.rows[l])].to_le_bytes();
+                let signs = SIGNS[((aux >> (7 * l)) & 127) as usize];
+                decode_row(scale, magnitudes, signs, values);
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! IQ3_XXS: codebook rows of 4 weights with signs, a 4-bit scale for each 32, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, boundary};
 use super::grids::{IQ3_XXS_GRID, SIGNS};
 use super::iq2_xxs::decode_row;
 use bytemuck::{Pod, Zeroable};
@@ -15,17 +15,20 @@ pub(super) struct Iq3Xxs {
     signs_and_scales: [[u8; 4]; 8],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Iq3Xxs, out: &mut [f32; 256]) {
-    let d = block.d.to_f32();
-    for (group, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let aux = u32::from_le_bytes(block.signs_and_scales[group]);
-        let scale = d * (0.5 + (aux >> 28) as f32) * 0.5;
-        for (l, values) in values.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-            let magnitudes = IQ3_XXS_GRID[usize::from(block.qs[group][l])].to_le_bytes();
-            // One sign mask serves two rows: its lower half the first, its upper half the second.
-            let signs = SIGNS[((aux >> (7 * (l / 2))) & 127) as usize] >> (4 * (l % 2));
-            decode_row(scale, magnitudes, signs, values);
+impl Block<256> for Iq3Xxs {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let d = self.d.to_f32();
+        for (group, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            boundary();
+            let aux = u32::from_le_bytes(self.signs_and_scales[group]);
+            let scale = d * (0.5 + (aux >> 28) as f32) * 0.5;
+            for (l, values) in values.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let magnitudes = IQ3_XXS_GRID[usize::from(self.qs[group][l])].to_le_bytes();
+                // One sign mask serves two rows: its lower half the first, its upper half the second.
+                let signs = SIGNS[((aux >> (7 * (l / 2))) & 127) as usize] >> (4 * (l % 2));
+                decode_row(scale, magnitudes, signs, values);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! IQ4_NL: 4-bit codes of a non-linear scale, blocks of 32.
 
-use super::block::{Half, extreme, pack_nibbles, reciprocal};
+use super::block::{Block, Half, pack_nibbles};
+use super::fit;
 use super::grids::IQ4_NL_VALUES;
 use bytemuck::{Pod, Zeroable};
 
@@ -12,9 +13,11 @@ pub(super) struct Iq4Nl {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Iq4Nl, out: &mut [f32; 32]) {
-    decode_codes(block.d.to_f32(), &block.qs, out);
+impl Block<32> for Iq4Nl {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        decode_codes(self.d.to_f32(), &self.qs, out);
+    }
 }
 
 /// 32 weights of scale `d`; also the inner loop of IQ4_XS.
@@ -26,27 +29,12 @@ pub(super) fn decode_codes(d: f32, qs: &[u8; 16], out: &mut [f32; 32]) {
     }
 }
 
-/// Tries scales around the one that maps the weight of largest magnitude to the end of the codebook
-/// and keeps the one with the smallest squared error; each try is refitted by least squares.
+/// Codes for the scale of least squared error; the codes follow from the rounded scale.
 pub(super) fn encode(values: &[f32; 32]) -> Option<Iq4Nl> {
-    let extreme = extreme(values);
-    let energy = |scale: f32| {
-        let inverse = reciprocal(scale);
-        let (mut cross, mut square) = (0f32, 0f32);
-        for &v in values {
-            let level = f32::from(IQ4_NL_VALUES[usize::from(nearest(v * inverse))]);
-            cross += v * level;
-            square += level * level;
-        }
-        // Least squares gives scale cross / square and lowers the error by cross^2 / square.
-        (cross * cross / square, cross / square)
-    };
     let end = f32::from(IQ4_NL_VALUES[0]);
-    let best = (-7..=7)
-        .map(|step| energy(extreme / (end + step as f32)))
-        .fold((0.0, 0.0), |best, next| if next.0 > best.0 { next } else { best });
-    let d = Half::from_f32(best.1);
-    let inverse = reciprocal(d.to_f32());
+    let level = |v| f32::from(IQ4_NL_VALUES[usize::from(nearest(v))]);
+    let d = Half::from_f32(fit::symmetric(values, end, 1.2, level));
+    let inverse = fit::reciprocal(d.to_f32());
     let codes = values.map(|v| nearest(v * inverse));
     d.is_finite().then(|| Iq4Nl { d, qs: pack_nibbles(&codes) })
 }

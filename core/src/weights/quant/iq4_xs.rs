@@ -1,6 +1,6 @@
 //! IQ4_XS: the codes of IQ4_NL with a signed 6-bit scale for each 32 weights, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, boundary};
 use super::iq4_nl::decode_codes;
 use bytemuck::{Pod, Zeroable};
 
@@ -16,14 +16,17 @@ pub(super) struct Iq4Xs {
     qs: [[u8; 16]; 8],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Iq4Xs, out: &mut [f32; 256]) {
-    let d = block.d.to_f32();
-    let scales_h = u16::from_le_bytes(block.scales_h);
-    for (group, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let low = (block.scales_l[group / 2] >> (4 * (group % 2))) & 15;
-        let high = (scales_h >> (2 * group)) & 3;
-        let scale = i32::from(low) | (i32::from(high) << 4);
-        decode_codes(d * (scale - 32) as f32, &block.qs[group], values);
+impl Block<256> for Iq4Xs {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let d = self.d.to_f32();
+        let scales_h = u16::from_le_bytes(self.scales_h);
+        for (group, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            boundary();
+            let low = (self.scales_l[group / 2] >> (4 * (group % 2))) & 15;
+            let high = (scales_h >> (2 * group)) & 3;
+            let scale = i32::from(low) | (i32::from(high) << 4);
+            decode_codes(d * (scale - 32) as f32, &self.qs[group], values);
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 mod block;
 mod dense;
+mod fit;
 pub mod grids;
 mod iq2_xs;
 mod iq2_xxs;
@@ -160,7 +161,7 @@ impl StorageType {
     /// Bytes of a row of `columns` values; `None` if that is not a whole number of blocks.
     pub const fn row_bytes(self, columns: usize) -> Option<usize> {
         let (values, bytes) = self.block();
-        if columns % values != 0 {
+        if !columns.is_multiple_of(values) {
             return None;
         }
         (columns / values).checked_mul(bytes)
@@ -202,30 +203,31 @@ impl StorageType {
     #[inline(always)]
     pub(crate) fn decode(self, bytes: &[u8], out: &mut [f32]) {
         match self {
-            Self::F32 => decode_blocks(bytes, out, dense::decode_f32),
-            Self::F16 => decode_blocks(bytes, out, dense::decode_f16),
-            Self::Bf16 => decode_blocks(bytes, out, dense::decode_bf16),
-            Self::Q4_0 => decode_blocks(bytes, out, q4_0::decode),
-            Self::Q4_1 => decode_blocks(bytes, out, q4_1::decode),
-            Self::Q5_0 => decode_blocks(bytes, out, q5_0::decode),
-            Self::Q5_1 => decode_blocks(bytes, out, q5_1::decode),
-            Self::Q8_0 => decode_blocks(bytes, out, q8_0::decode),
-            Self::Q2_K => decode_blocks(bytes, out, q2_k::decode),
-            Self::Q3_K => decode_blocks(bytes, out, q3_k::decode),
-            Self::Q4_K => decode_blocks(bytes, out, q4_k::decode),
-            Self::Q5_K => decode_blocks(bytes, out, q5_k::decode),
-            Self::Q6_K => decode_blocks(bytes, out, q6_k::decode),
-            Self::Iq2Xxs => decode_blocks(bytes, out, iq2_xxs::decode),
-            Self::Iq2Xs => decode_blocks(bytes, out, iq2_xs::decode),
-            Self::Iq3Xxs => decode_blocks(bytes, out, iq3_xxs::decode),
-            Self::Iq4Nl => decode_blocks(bytes, out, iq4_nl::decode),
-            Self::Iq4Xs => decode_blocks(bytes, out, iq4_xs::decode),
-            Self::Mxfp4 => decode_blocks(bytes, out, mxfp4::decode),
+            Self::F32 => decode_blocks::<dense::F32, _>(bytes, out),
+            Self::F16 => decode_blocks::<block::Half, _>(bytes, out),
+            Self::Bf16 => decode_blocks::<dense::Bf16, _>(bytes, out),
+            Self::Q4_0 => decode_blocks::<q4_0::Q4_0, _>(bytes, out),
+            Self::Q4_1 => decode_blocks::<q4_1::Q4_1, _>(bytes, out),
+            Self::Q5_0 => decode_blocks::<q5_0::Q5_0, _>(bytes, out),
+            Self::Q5_1 => decode_blocks::<q5_1::Q5_1, _>(bytes, out),
+            Self::Q8_0 => decode_blocks::<q8_0::Q8_0, _>(bytes, out),
+            Self::Q2_K => decode_blocks::<q2_k::Q2K, _>(bytes, out),
+            Self::Q3_K => decode_blocks::<q3_k::Q3K, _>(bytes, out),
+            Self::Q4_K => decode_blocks::<q4_k::Q4K, _>(bytes, out),
+            Self::Q5_K => decode_blocks::<q5_k::Q5K, _>(bytes, out),
+            Self::Q6_K => decode_blocks::<q6_k::Q6K, _>(bytes, out),
+            Self::Iq2Xxs => decode_blocks::<iq2_xxs::Iq2Xxs, _>(bytes, out),
+            Self::Iq2Xs => decode_blocks::<iq2_xs::Iq2Xs, _>(bytes, out),
+            Self::Iq3Xxs => decode_blocks::<iq3_xxs::Iq3Xxs, _>(bytes, out),
+            Self::Iq4Nl => decode_blocks::<iq4_nl::Iq4Nl, _>(bytes, out),
+            Self::Iq4Xs => decode_blocks::<iq4_xs::Iq4Xs, _>(bytes, out),
+            Self::Mxfp4 => decode_blocks::<mxfp4::Mxfp4, _>(bytes, out),
         }
     }
 
     /// Quantises `values` (whole blocks) and appends the blocks to `out`. F16 and BF16 round to
-    /// nearest even; the others choose the scales that GGUF's plain quantisers choose.
+    /// nearest even, Q8_0 gives the bits that GGUF's own quantiser gives, and the types of fewer
+    /// bits search for the scales of least squared error.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for types without a quantiser, [`Error::Invalid`] on wrong lengths,

@@ -1,6 +1,6 @@
 //! Q2_K: `d * sc * q - dmin * mn` with 4-bit `sc` and `mn` for each 16 weights, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, affine, bits, boundary};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 16 sub-blocks. A byte of `qs` holds four codes, one of each of four
@@ -15,16 +15,17 @@ pub(super) struct Q2K {
     dmin: Half,
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q2K, out: &mut [f32; 256]) {
-    let (d, dmin) = (block.d.to_f32(), block.dmin.to_f32());
-    for (sub, values) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        let codes = &block.qs.as_chunks::<16>().0[2 * (sub / 8) + sub % 2];
-        let shift = 2 * ((sub % 8) / 2);
-        let scale = d * f32::from(block.scales[sub] & 15);
-        let minimum = dmin * f32::from(block.scales[sub] >> 4);
-        for (value, &q) in values.iter_mut().zip(codes) {
-            *value = scale * f32::from((q >> shift) & 3) - minimum;
+impl Block<256> for Q2K {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        for (sub, values) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            boundary();
+            let codes = &self.qs.as_chunks::<16>().0[2 * (sub / 8) + sub % 2];
+            let shift = 2 * ((sub % 8) / 2);
+            let scale = d * f32::from(self.scales[sub] & 15);
+            let minimum = dmin * f32::from(self.scales[sub] >> 4);
+            *values = affine(scale, bits(codes, shift, 3), -minimum);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Q3_K: `d * sc * q` with a signed 6-bit `sc` for each 16 weights, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, bits, boundary, scaled};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 16 sub-blocks. Low code bits as in Q2_K.
@@ -15,18 +15,22 @@ pub(super) struct Q3K {
     d: Half,
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q3K, out: &mut [f32; 256]) {
-    let d = block.d.to_f32();
-    for (sub, values) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
-        let codes = &block.qs.as_chunks::<16>().0[2 * (sub / 8) + sub % 2];
-        let masks = &block.hmask.as_chunks::<16>().0[sub % 2];
-        let shift = 2 * ((sub % 8) / 2);
-        let scale = d * (i32::from(scale_code(&block.scales, sub)) - 32) as f32;
-        for ((value, &q), &mask) in values.iter_mut().zip(codes).zip(masks) {
-            let low = i32::from((q >> shift) & 3);
-            let high = i32::from((mask >> (sub / 2)) & 1) << 2;
-            *value = scale * (low + high - 4) as f32;
+impl Block<256> for Q3K {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let d = self.d.to_f32();
+        for (sub, values) in out.as_chunks_mut::<16>().0.iter_mut().enumerate() {
+            boundary();
+            let codes = &self.qs.as_chunks::<16>().0[2 * (sub / 8) + sub % 2];
+            let masks = &self.hmask.as_chunks::<16>().0[sub % 2];
+            let shift = 2 * ((sub % 8) / 2);
+            let scale = d * (i32::from(scale_code(&self.scales, sub)) - 32) as f32;
+            let (low, high) = (bits(codes, shift, 3), bits(masks, sub / 2, 1));
+            let mut codes = low;
+            for (code, high) in codes.iter_mut().zip(high) {
+                *code |= high << 2;
+            }
+            *values = scaled(scale, codes, 4);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Q4_K: `d * sc * q - dmin * mn` with 6-bit `sc` and `mn` for each 32 weights, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, affine, bits, boundary};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 8 sub-blocks. Each 32 bytes of `qs` hold two of them, the first in the
@@ -14,16 +14,19 @@ pub(super) struct Q4K {
     qs: [u8; 128],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q4K, out: &mut [f32; 256]) {
-    let (d, dmin) = (block.d.to_f32(), block.dmin.to_f32());
-    for (sub, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let codes = &block.qs.as_chunks::<32>().0[sub / 2];
-        let shift = 4 * (sub % 2);
-        let (scale, minimum) = scale_and_minimum(&block.scales, sub);
-        let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
-        for (value, &q) in values.iter_mut().zip(codes) {
-            *value = scale * f32::from((q >> shift) & 15) - minimum;
+impl Block<256> for Q4K {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        for (sub, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            boundary();
+            let codes = self.qs.as_chunks::<32>().0[sub / 2].as_chunks::<16>().0;
+            let shift = 4 * (sub % 2);
+            let (scale, minimum) = scale_and_minimum(&self.scales, sub);
+            let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
+            for (values, codes) in values.as_chunks_mut().0.iter_mut().zip(codes) {
+                *values = affine(scale, bits(codes, shift, 15), -minimum);
+            }
         }
     }
 }

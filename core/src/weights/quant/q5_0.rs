@@ -1,6 +1,7 @@
 //! Q5_0: `d * (q - 16)`, blocks of 32.
 
-use super::block::{Half, extreme, pack_fifth_bits, pack_nibbles, reciprocal};
+use super::block::{Block, Half, bits, joined, pack_fifth_bits, pack_nibbles, scaled, spread_bits};
+use super::fit;
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: nibbles as in Q4_0, the fifth bit of weight `e` in bit `e` of `qh`.
@@ -12,24 +13,24 @@ pub(super) struct Q5_0 {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q5_0, out: &mut [f32; 32]) {
-    let d = block.d.to_f32();
-    let high = u32::from_le_bytes(block.qh);
-    for (j, &q) in block.qs.iter().enumerate() {
-        let first = u32::from(q & 15) | (((high >> j) & 1) << 4);
-        let second = u32::from(q >> 4) | (((high >> (j + 16)) & 1) << 4);
-        out[j] = d * (first as i32 - 16) as f32;
-        out[j + 16] = d * (second as i32 - 16) as f32;
+impl Block<32> for Q5_0 {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = self.d.to_f32();
+        for (half, values) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            let high = [self.qh[2 * half], self.qh[2 * half + 1]];
+            let low = bits(&self.qs, 4 * half, 15);
+            *values = scaled(d, joined(low, spread_bits(high)), 16);
+        }
     }
 }
 
-/// The weight of largest magnitude gets code 0, which is -16 scales.
+/// Codes for the scale of least squared error; the codes follow from the rounded scale.
 pub(super) fn encode(values: &[f32; 32]) -> Option<Q5_0> {
-    let scale = extreme(values) / -16.0;
-    let inverse = reciprocal(scale);
+    let scale = fit::symmetric(values, -16.0, 0.15, |v| v.round().clamp(-16.0, 15.0));
     let d = Half::from_f32(scale);
-    let codes = values.map(|v| ((v * inverse + 16.5) as u8).min(31));
+    let inverse = fit::reciprocal(d.to_f32());
+    let codes = values.map(|v| ((v * inverse).round().clamp(-16.0, 15.0) + 16.0) as u8);
     let (qh, qs) = (pack_fifth_bits(&codes), pack_nibbles(&codes));
     d.is_finite().then_some(Q5_0 { d, qh, qs })
 }

@@ -1,6 +1,7 @@
 //! Q5_1: `d * q + m`, blocks of 32.
 
-use super::block::{Half, pack_fifth_bits, pack_nibbles, range, reciprocal};
+use super::block::{Block, Half, affine, bits, joined, pack_fifth_bits, pack_nibbles, spread_bits};
+use super::fit;
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: nibbles as in Q4_1, the fifth bit of weight `e` in bit `e` of `qh`.
@@ -13,25 +14,24 @@ pub(super) struct Q5_1 {
     qs: [u8; 16],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q5_1, out: &mut [f32; 32]) {
-    let (d, m) = (block.d.to_f32(), block.m.to_f32());
-    let high = u32::from_le_bytes(block.qh);
-    for (j, &q) in block.qs.iter().enumerate() {
-        let first = u32::from(q & 15) | (((high >> j) & 1) << 4);
-        let second = u32::from(q >> 4) | (((high >> (j + 16)) & 1) << 4);
-        out[j] = d * first as i32 as f32 + m;
-        out[j + 16] = d * second as i32 as f32 + m;
+impl Block<32> for Q5_1 {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        let (d, m) = (self.d.to_f32(), self.m.to_f32());
+        for (half, values) in out.as_chunks_mut().0.iter_mut().enumerate() {
+            let high = [self.qh[2 * half], self.qh[2 * half + 1]];
+            let low = bits(&self.qs, 4 * half, 15);
+            *values = affine(d, joined(low, spread_bits(high)), m);
+        }
     }
 }
 
-/// Spreads the 32 codes evenly from the smallest to the largest weight.
+/// Codes for the scale and offset of least squared error, which are rounded before the codes.
 pub(super) fn encode(values: &[f32; 32]) -> Option<Q5_1> {
-    let (low, high) = range(values);
-    let scale = (high - low) / 31.0;
-    let inverse = reciprocal(scale);
-    let (d, m) = (Half::from_f32(scale), Half::from_f32(low));
-    let codes = values.map(|v| (((v - low) * inverse + 0.5) as u8).min(31));
+    let (scale, offset) = fit::affine(values, 31.0);
+    let (d, m) = (Half::from_f32(scale), Half::from_f32(offset));
+    let inverse = fit::reciprocal(d.to_f32());
+    let codes = values.map(|v| fit::affine_code(v, inverse, m.to_f32(), 31.0) as u8);
     let (qh, qs) = (pack_fifth_bits(&codes), pack_nibbles(&codes));
     (d.is_finite() && m.is_finite()).then_some(Q5_1 { d, m, qh, qs })
 }

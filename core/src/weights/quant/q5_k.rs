@@ -1,6 +1,6 @@
 //! Q5_K: Q4_K with a fifth bit, blocks of 256.
 
-use super::block::Half;
+use super::block::{Block, Half, affine, bits, boundary, joined};
 use super::q4_k::scale_and_minimum;
 use bytemuck::{Pod, Zeroable};
 
@@ -16,17 +16,21 @@ pub(super) struct Q5K {
     qs: [u8; 128],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q5K, out: &mut [f32; 256]) {
-    let (d, dmin) = (block.d.to_f32(), block.dmin.to_f32());
-    for (sub, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
-        let codes = &block.qs.as_chunks::<32>().0[sub / 2];
-        let shift = 4 * (sub % 2);
-        let (scale, minimum) = scale_and_minimum(&block.scales, sub);
-        let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
-        for ((value, &q), &high) in values.iter_mut().zip(codes).zip(&block.qh) {
-            let code = ((q >> shift) & 15) | (((high >> sub) & 1) << 4);
-            *value = scale * f32::from(code) - minimum;
+impl Block<256> for Q5K {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let (d, dmin) = (self.d.to_f32(), self.dmin.to_f32());
+        for (sub, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            boundary();
+            let codes = self.qs.as_chunks::<32>().0[sub / 2].as_chunks::<16>().0;
+            let shift = 4 * (sub % 2);
+            let (scale, minimum) = scale_and_minimum(&self.scales, sub);
+            let (scale, minimum) = (d * f32::from(scale), dmin * f32::from(minimum));
+            let highs = self.qh.as_chunks::<16>().0;
+            for (half, values) in values.as_chunks_mut().0.iter_mut().enumerate() {
+                let (low, high) = (bits(&codes[half], shift, 15), bits(&highs[half], sub, 1));
+                *values = affine(scale, joined(low, high), -minimum);
+            }
         }
     }
 }

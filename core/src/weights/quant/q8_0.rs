@@ -1,6 +1,7 @@
 //! Q8_0: `d * q`, blocks of 32.
 
-use super::block::{Half, extreme, reciprocal};
+use super::block::{Block, Half, scaled};
+use super::fit::{extreme, reciprocal};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights, a signed byte each.
@@ -11,11 +12,17 @@ pub(super) struct Q8_0 {
     qs: [i8; 32],
 }
 
-#[inline(always)]
-pub(super) fn decode(block: &Q8_0, out: &mut [f32; 32]) {
-    let d = block.d.to_f32();
-    for (value, &q) in out.iter_mut().zip(&block.qs) {
-        *value = d * f32::from(q);
+impl Block<32> for Q8_0 {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 32]) {
+        let d = self.d.to_f32();
+        for (values, qs) in out.as_chunks_mut().0.iter_mut().zip(self.qs.as_chunks::<16>().0) {
+            let mut codes = [0; 16];
+            for (code, &q) in codes.iter_mut().zip(qs) {
+                *code = i32::from(q);
+            }
+            *values = scaled(d, codes, 0);
+        }
     }
 }
 

@@ -229,14 +229,15 @@ fn unique_tensors<'de, D: Deserializer<'de>>(
 
 /// Storage types by their GGUF names.
 mod storage_name {
-    use super::StorageType;
+    use super::{StorageType, quoted};
     use serde::{Deserialize, Deserializer, Serializer, de::Error};
 
     pub(super) fn serialize<S: Serializer>(t: &StorageType, s: S) -> Result<S::Ok, S::Error> {
         s.serialize_str(t.name())
     }
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<StorageType, D::Error> {
-        String::deserialize(d)?.parse().map_err(D::Error::custom)
+        // Quoting changes no name that exists, and keeps the message of any other to one line.
+        quoted(&String::deserialize(d)?).parse().map_err(D::Error::custom)
     }
 }
 

@@ -1,0 +1,5 @@
+//! Matrix products.
+
+use super::Source;
+
+pub(super) const SOURCES: &[Source] = &[];

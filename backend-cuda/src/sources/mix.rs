@@ -1,0 +1,11 @@
+//! Mixers: attention, delta rule, convolution.
+
+use super::{Source, source};
+
+pub(super) const SOURCES: &[Source] = &[
+    source!("causal_conv1d", hot),
+    source!("gated_delta_rule_recurrent", hot),
+    source!("paged_attention_decode", hot),
+    source!("paged_attention_prefill", hot),
+    source!("paged_attention_simple"),
+];

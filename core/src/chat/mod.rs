@@ -1,0 +1,3 @@
+//! Chat templates.
+/// placeholder
+pub struct Rendered;
