@@ -8,6 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Bytes handed to the queue before it is flushed, so that uploads need little staging memory.
 const FLUSH_BYTES: usize = 64 << 20;
 
+/// Most parts of a tensor: with the smallest binding of WebGPU 128 GiB, more than any device has. A
+/// driver that overcommits memory would otherwise hand out part after part.
+const MAX_PARTS: u64 = 1024;
+
 /// A shared handle of device memory. A tensor larger than one binding lies in several parts that
 /// each hold whole rows; the ops that take such tensors (KV pools, recurrent states) run once per
 /// part.
@@ -89,7 +93,7 @@ pub(crate) fn allocate(
     rows: usize,
     row_bytes: usize,
 ) -> Result<Buffer> {
-    let total = rows as u64 * row_bytes as u64;
+    let total = (rows as u64).saturating_mul(row_bytes as u64);
     let limit = device.binding_bytes();
     let part_bytes = if total <= limit {
         total.div_ceil(16).max(1) * 16
@@ -102,6 +106,14 @@ pub(crate) fn allocate(
                 needed: row_bytes as u64,
                 available: limit,
                 advice: "the adapter cannot bind more at once; use fewer rows".to_owned(),
+            });
+        }
+        if total / (rows_per_part * row_bytes as u64) >= MAX_PARTS {
+            return Err(Error::OutOfMemory {
+                what: what.to_owned(),
+                needed: total,
+                available: MAX_PARTS * limit,
+                advice: "shorten the context or use fewer slots".to_owned(),
             });
         }
         rows_per_part * row_bytes as u64

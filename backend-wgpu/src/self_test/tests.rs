@@ -62,8 +62,10 @@ fn tensors_larger_than_a_binding_fall_into_parts() -> Result<()> {
     for storage in [StorageType::F32, StorageType::Bf16, StorageType::Q8_0] {
         self::storage(&backend, storage).unwrap();
     }
-    kv(&backend, KvLayout { kv_type: KvType::F32, kv_heads: 2, head_dim: 16 }, 3).unwrap();
-    kv(&backend, KvLayout { kv_type: KvType::Q8_0, kv_heads: 2, head_dim: 64 }, 2)
+    let layout = KvLayout { kv_type: KvType::F32, kv_heads: 2, head_dim: 16 };
+    kv(&small(16 << 10), layout, 3)?;
+    let layout = KvLayout { kv_type: KvType::Q8_0, kv_heads: 2, head_dim: 64 };
+    kv(&small(25_000), layout, 2)
 }
 
 /// A case of zeros would compare nothing.
@@ -97,7 +99,7 @@ fn failures_are_errors_that_name_the_op() -> Result<()> {
     let (left, mut right) = (x.columns(0..4).unwrap(), x.columns(4..8).unwrap());
     let error = backend.record(|pass| pass.add(&left, &mut right)).err().unwrap();
     assert!(error.to_string().contains("add: "), "{error}");
-    // More memory than any adapter has.
+    // More memory than any device has.
     let error = backend.zeros([1 << 20, 1 << 24].into(), DType::F32).err().unwrap();
     assert!(matches!(error, Error::OutOfMemory { .. } | Error::Device { .. }), "{error}");
     // The device still works afterwards.
