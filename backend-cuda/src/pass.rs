@@ -56,8 +56,9 @@ impl Launch {
         self
     }
     /// The kernel may start before the one in front of it has finished (sm_90 and newer, else no
-    /// effect). It must call `wait_for_previous()` of common.cuh, in every thread, before it reads or
-    /// writes anything that an earlier kernel touches; only weights and its parameters are free.
+    /// effect). It must call `wait_for_previous()` of common.cuh, in every thread, before it reads
+    /// or writes anything that an earlier kernel touches; only weights and its parameters are
+    /// free.
     pub(crate) fn overlap(mut self) -> Self {
         self.shape.overlap = true;
         self
