@@ -189,3 +189,59 @@ fn hash<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> u128 {
     }
     state
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOURCE: Source = Source {
+        name: "probe",
+        text: "extern \"C\" __global__ void probe(float* x, int n) { x[0] = n; }",
+        hot: false,
+    };
+
+    fn only_file(folder: &Path) -> PathBuf {
+        let mut files = std::fs::read_dir(folder).unwrap();
+        let file = files.next().unwrap().unwrap().path();
+        assert!(files.next().is_none(), "no temporary file stays");
+        file
+    }
+
+    #[test]
+    fn a_cache_serves_without_a_compiler_and_a_torn_file_is_replaced() {
+        let Ok(nvrtc) = Nvrtc::find() else {
+            eprintln!("skipped: {}", crate::nvrtc::INSTALL);
+            return;
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Some(folder.path());
+        let made = all(&[SOURCE], 80, cache).unwrap();
+        assert_eq!(made[0].entries[0].parameters, Some(vec![8, 4]));
+        for version in [Some(nvrtc.version()), None] {
+            let found = cached(&SOURCE, 80, cache, version.as_deref()).unwrap();
+            assert_eq!(found.image, made[0].image);
+        }
+        assert!(cached(&SOURCE, 86, cache, None).is_none(), "another device, another file");
+        let changed = Source { text: "other", ..SOURCE };
+        assert!(cached(&changed, 80, cache, None).is_none(), "another text, another file");
+
+        let file = only_file(folder.path());
+        let whole = std::fs::read(&file).unwrap();
+        for torn in [&whole[..whole.len() / 2], &whole[..4], &[]] {
+            std::fs::write(&file, torn).unwrap();
+            assert!(cached(&SOURCE, 80, cache, None).is_none());
+            assert_eq!(all(&[SOURCE], 80, cache).unwrap()[0].image, made[0].image);
+            assert_eq!(std::fs::read(only_file(folder.path())).unwrap(), whole);
+        }
+    }
+
+    #[test]
+    fn a_compiler_error_names_file_and_line() {
+        if Nvrtc::find().is_err() {
+            return;
+        }
+        let broken = Source { text: "\n#error broken on purpose", ..SOURCE };
+        let error = all(&[broken], 80, None).unwrap_err().to_string();
+        assert!(error.contains("probe.cu(2)") && error.contains("broken on purpose"), "{error}");
+    }
+}

@@ -80,6 +80,14 @@ impl Device {
             row_buckets: (1..=8).chain([16, 32, 64, 128, 256, 512, 1024]).collect(),
             max_rows: 1024,
         };
+        tracing::info!(
+            device = info.name,
+            capability,
+            sms = info.units,
+            free_mib = free_bytes >> 20,
+            driver = driver.version(),
+            "CUDA device opened"
+        );
         let staging = Staging {
             inputs: Ring::new(&context, 4, 256 << 10),
             uploads: Ring::new(&context, 2, 32 << 20),

@@ -111,10 +111,10 @@ impl Nvrtc {
             names.push(text(header)?);
             texts.push(text(body)?);
         }
-        let options = options.iter().map(|o| text(o)).collect::<Result<Vec<_>, _>>()?;
+        let option_texts = options.iter().map(|o| text(o)).collect::<Result<Vec<_>, _>>()?;
         let pointers = |all: &[CString]| all.iter().map(|s| s.as_ptr()).collect::<Vec<_>>();
         let (name_list, text_list, option_list) =
-            (pointers(&names), pointers(&texts), pointers(&options));
+            (pointers(&names), pointers(&texts), pointers(&option_texts));
         let mut handle = std::ptr::null_mut();
         // SAFETY: all strings outlive the call and each list has the length given.
         let code = unsafe {
@@ -136,8 +136,15 @@ impl Nvrtc {
             unsafe { (self.compile)(handle, option_list.len() as c_int, option_list.as_ptr()) };
         let log = String::from_utf8_lossy(&unit.bytes(self.log_size, self.log)).into_owned();
         let log = log.trim_end_matches('\0').trim().to_owned();
-        if code != 0 {
-            return Err(format!("{name}: {}: {log}", self.text(code)));
+        const INVALID_OPTION: c_int = 5;
+        match code {
+            0 => {}
+            INVALID_OPTION => {
+                let version = self.version();
+                let asked = options.join(" ");
+                return Err(format!("NVRTC {version} refuses {asked}: install a newer one: {log}"));
+            }
+            _ => return Err(format!("{name}: {}: {log}", self.text(code))),
         }
         let cubin = unit.bytes(self.cubin_size, self.cubin);
         if cubin.is_empty() {

@@ -56,8 +56,9 @@ impl Launch {
         self
     }
     /// The kernel may start before the one in front of it has finished (sm_90 and newer, else no
-    /// effect). It must call `wait_for_previous()` of common.cuh, in every thread, before it reads or
-    /// writes anything that an earlier kernel touches; only weights and its parameters are free.
+    /// effect). It must call `wait_for_previous()` of common.cuh, in every thread, before it reads
+    /// or writes anything that an earlier kernel touches; only weights and its parameters are
+    /// free.
     pub(crate) fn overlap(mut self) -> Self {
         self.shape.overlap = true;
         self
@@ -213,6 +214,11 @@ impl<'b> Pass<'b> {
             );
             return Err(Error::device(op, reason));
         }
+        if shape.shared_bytes > self.max_shared_bytes() {
+            let (asked, most) = (shape.shared_bytes, self.max_shared_bytes());
+            let reason = format!("{asked} bytes of shared memory, this device has {most}");
+            return Err(Error::unsupported(op, reason));
+        }
         loaded.allow_shared(op, shape.shared_bytes)?;
         shape.overlap &= self.device.overlap;
         self.device.stream.launch(op, &loaded.function, &shape, &values)?;
@@ -236,6 +242,7 @@ impl<'b> Pass<'b> {
         self.device.sms
     }
     /// `10 * major + minor` of the compute capability.
+    #[allow(dead_code, reason = "for kernels that differ by architecture")]
     pub(crate) fn capability(&self) -> u32 {
         self.device.capability
     }

@@ -31,6 +31,14 @@ fn launches(cuda: &Cuda, body: impl FnOnce(&mut Pass<'_>) -> Result<()>) -> usiz
 }
 
 #[test]
+fn a_backend_may_move_to_the_engine_thread() {
+    fn movable<T: Send + Sync>() {}
+    movable::<Cuda>();
+    movable::<Program>();
+    movable::<Buffer>();
+}
+
+#[test]
 fn writes_and_reads_pass_every_ring_boundary() {
     let Some(cuda) = open() else { return };
     let tensor = cuda.zeros(Shape::new(&[70 << 20]), DType::U8).unwrap();

@@ -3,7 +3,8 @@
 use forge_cuda::compile::{self, Capability};
 use forge_cuda::elf;
 use forge_cuda::nvrtc::{INSTALL, Nvrtc};
-use forge_cuda::sources::{self, headers};
+use forge_cuda::sources::{self, Source, headers};
+use std::path::Path;
 
 const CAPABILITIES: [Capability; 5] = [80, 86, 89, 90, 120];
 
@@ -34,40 +35,96 @@ fn spills(log: &str) -> Vec<String> {
     found
 }
 
+/// Compiles the files for one architecture; returns what is wrong.
+fn failures(nvrtc: &Nvrtc, sources: &[Source], capability: Capability, show: bool) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut options = compile::options(capability);
+    options.push("--ptxas-options=-v".into());
+    for source in sources {
+        let compiled = match nvrtc.compile(source.name, source.text, &headers(), &options) {
+            Ok(compiled) => compiled,
+            Err(message) => {
+                failures.push(format!("sm_{capability}: {message}"));
+                continue;
+            }
+        };
+        match elf::entries(&compiled.cubin) {
+            Ok(entries) if entries.iter().all(|entry| entry.parameters.is_some()) => {}
+            Ok(_) => failures.push(format!("{}: a kernel without a signature", source.name)),
+            Err(message) => failures.push(format!("{}: {message}", source.name)),
+        }
+        if source.hot {
+            let spills = spills(&compiled.log);
+            failures.extend(spills.iter().map(|s| format!("sm_{capability}: spills: {s}")));
+        }
+        if show {
+            eprintln!("{}", compiled.log);
+        }
+    }
+    failures
+}
+
 #[test]
 fn every_kernel_compiles_for_every_architecture() {
     let Some(nvrtc) = compiler() else { return };
-    // `FORGE_KERNELS=add,rope` limits the run while one works on a kernel.
+    // `FORGE_KERNELS=add,rope` limits the run, and shows registers, while one works on a kernel.
     let only = std::env::var("FORGE_KERNELS").unwrap_or_default();
-    let mut failures = Vec::new();
-    for source in sources::all() {
-        if !only.is_empty() && !only.split(',').any(|name| name == source.name) {
+    let wanted = |name: &str| only.is_empty() || only.split(',').any(|one| one == name);
+    let sources: Vec<Source> = sources::all().into_iter().filter(|s| wanted(s.name)).collect();
+    let run = |capability| failures(&nvrtc, &sources, capability, !only.is_empty());
+    let run = &run;
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let workers = CAPABILITIES.map(|capability| scope.spawn(move || run(capability)));
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// Files and entries of every `Kernel::new("file", "entry")` in the sources of the ops.
+fn named_kernels(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            named_kernels(&path, found);
             continue;
         }
-        for capability in CAPABILITIES {
-            let mut options = compile::options(capability);
-            options.push("--ptxas-options=-v".into());
-            let compiled = match nvrtc.compile(source.name, source.text, &headers(), &options) {
-                Ok(compiled) => compiled,
-                Err(message) => {
-                    failures.push(format!("sm_{capability}: {message}"));
-                    continue;
-                }
-            };
-            match elf::entries(&compiled.cubin) {
-                Ok(entries) => assert!(entries.iter().all(|entry| entry.parameters.is_some())),
-                Err(message) => failures.push(format!("{}: {message}", source.name)),
-            }
-            if source.hot {
-                let spills = spills(&compiled.log);
-                failures.extend(spills.iter().map(|s| format!("sm_{capability}: spills: {s}")));
-            }
-            if !only.is_empty() {
-                eprintln!("{}", compiled.log);
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        for call in text.split("Kernel::new(").skip(1) {
+            let arguments = call.split_once(')').map_or("", |(arguments, _)| arguments);
+            let parts: Vec<&str> = arguments.split('"').collect();
+            if let [_, file, _, entry, _] = parts[..] {
+                found.push((file.to_owned(), entry.to_owned()));
             }
         }
     }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn every_kernel_that_an_op_names_exists() {
+    let Some(nvrtc) = compiler() else { return };
+    let mut named = Vec::new();
+    let ops = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/ops");
+    named_kernels(&ops, &mut named);
+    assert!(!named.is_empty());
+    let mut missing = Vec::new();
+    for source in sources::all() {
+        let mine = named.iter().filter(|(file, _)| file == source.name);
+        let mine: Vec<&String> = mine.map(|(_, entry)| entry).collect();
+        if mine.is_empty() {
+            continue;
+        }
+        let options = compile::options(80);
+        let compiled = nvrtc.compile(source.name, source.text, &headers(), &options).unwrap();
+        let entries = elf::entries(&compiled.cubin).unwrap();
+        let absent = mine.iter().filter(|name| !entries.iter().any(|entry| entry.name == ***name));
+        missing.extend(absent.map(|name| format!("{}.cu: {name}", source.name)));
+    }
+    for (file, entry) in &named {
+        if !sources::all().iter().any(|source| source.name == file) {
+            missing.push(format!("{file}.cu is not listed ({entry})"));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]

@@ -39,7 +39,7 @@ impl Memory {
         context.check("allocate", code)?;
         Ok(Self { context: context.clone(), address, bytes, host: None })
     }
-    /// `bytes` of pinned host memory that the device can read and write; zeroed.
+    /// `bytes` of pinned host memory that the device can read and write.
     pub(crate) fn pinned(context: &Arc<Context>, bytes: usize) -> Result<Self> {
         const DEVICE_MAP: c_uint = 2;
         context.enter("allocate pinned")?;
@@ -49,8 +49,6 @@ impl Memory {
         context.check("allocate pinned", code)?;
         // From here on `drop` frees the memory.
         let mut memory = Self { context: context.clone(), address: 0, bytes, host: Some(host) };
-        // SAFETY: the driver just returned `bytes` bytes at `host`.
-        unsafe { host.cast::<u8>().write_bytes(0, bytes) };
         // SAFETY: `host` is mapped pinned memory.
         let code =
             unsafe { (context.driver.cuMemHostGetDevicePointer_v2)(&mut memory.address, host, 0) };

@@ -1,7 +1,7 @@
 //! Driver calls behind safe functions; the only place with raw pointers.
 //!
-//! The driver is opened with `dlopen`, so the crate builds and starts where no CUDA exists. Types and
-//! layouts are cudarc's bindings, but the functions return plain integers: a driver newer than
+//! The driver is opened with `dlopen`, so the crate builds and starts where no CUDA exists. Types
+//! and layouts are cudarc's bindings, but the functions return plain integers: a driver newer than
 //! the bindings may answer with codes that their Rust enum does not have.
 
 #[cfg(test)]
@@ -55,6 +55,7 @@ macro_rules! driver_table {
         impl Driver {
             /// A driver whose calls do nothing and succeed.
             #[cfg(test)]
+            #[allow(non_snake_case, reason = "names of the driver API")]
             fn idle() -> Self {
                 $(unsafe extern "C" fn $name($(_: $arg),*) -> c_int { 0 })*
                 Self { $($name,)* _library: None }

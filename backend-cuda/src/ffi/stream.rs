@@ -53,7 +53,8 @@ impl Stream {
         let code = unsafe { (self.context.driver.cuMemsetD8Async)(address, 0, bytes, self.stream) };
         self.context.check(stage, code)
     }
-    /// Copies `bytes` between two memories, device or pinned; unified addressing finds the direction.
+    /// Copies `bytes` between two memories, device or pinned; unified addressing finds the
+    /// direction.
     pub(crate) fn copy(
         &self,
         stage: &str,
@@ -99,8 +100,8 @@ impl Stream {
         self.context.check("record", code)?;
         Ok(Capture { stream: self, open: true })
     }
-    /// Launches a kernel; during a capture, records it. `values` are the parameters widened to eight
-    /// bytes; the caller has compared their number and sizes with the kernel's signature.
+    /// Launches a kernel; during a capture, records it. `values` are the parameters widened to
+    /// eight bytes; the caller has compared their number and sizes with the kernel's signature.
     pub(crate) fn launch(
         &self,
         stage: &str,
@@ -133,7 +134,8 @@ impl Stream {
             attrs: &mut attribute,
             numAttrs: u32::from(shape.overlap),
         };
-        // SAFETY: the function belongs to this context; each parameter slot is eight readable bytes.
+        // SAFETY: the function belongs to this context; each parameter slot is eight readable
+        // bytes.
         let code = unsafe {
             (self.context.driver.cuLaunchKernelEx)(
                 &config,

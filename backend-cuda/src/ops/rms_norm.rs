@@ -8,8 +8,8 @@ use forge_core::{Result, check};
 
 const MAX_THREADS: usize = 1024;
 
-/// Kernel and threads of a block: the vector form with the fewest groups of 4 columns per thread that
-/// keeps a row in registers, else the form for any shape.
+/// Kernel and threads of a block: the vector form with the fewest groups of 4 columns per thread
+/// that keeps a row in registers, else the form for any shape.
 fn choose(columns: usize, aligned: bool) -> (usize, u32) {
     let groups = columns / 4;
     let threads = |count: usize| count.next_multiple_of(32).clamp(32, MAX_THREADS) as u32;
@@ -23,9 +23,9 @@ fn choose(columns: usize, aligned: bool) -> (usize, u32) {
 
 /// True if rows can be read 16 bytes at a time.
 fn aligned(tensor: &Tensor<Cuda>) -> bool {
-    tensor.row_len() % 4 == 0
-        && tensor.offset % 4 == 0
-        && (tensor.row_stride % 4 == 0 || tensor.rows() <= 1)
+    tensor.row_len().is_multiple_of(4)
+        && tensor.offset.is_multiple_of(4)
+        && (tensor.row_stride.is_multiple_of(4) || tensor.rows() <= 1)
 }
 
 pub(super) fn rms_norm(
@@ -44,7 +44,7 @@ pub(super) fn rms_norm(
     ];
     let (rows, columns) = check::rms_norm(x, w, out)?;
     contiguous(OP, "w", w)?;
-    let vector = aligned(x) && aligned(out) && w.offset % 4 == 0;
+    let vector = aligned(x) && aligned(out) && w.offset.is_multiple_of(4);
     let (kernel, threads) = choose(columns, vector);
     let launch =
         Launch::new(OP, KERNELS[kernel]).grid(grid_rows(OP, rows)?, 1, 1).block(threads).overlap();
@@ -73,7 +73,7 @@ pub(super) fn add_rms_norm(
     check::same(OP, x, sum)?;
     let (rows, columns) = check::rms_norm(sum, w, out)?;
     contiguous(OP, "w", w)?;
-    let vector = aligned(x) && aligned(sum) && aligned(out) && w.offset % 4 == 0;
+    let vector = aligned(x) && aligned(sum) && aligned(out) && w.offset.is_multiple_of(4);
     let (kernel, threads) = choose(columns, vector);
     let launch =
         Launch::new(OP, KERNELS[kernel]).grid(grid_rows(OP, rows)?, 1, 1).block(threads).overlap();
