@@ -2,10 +2,15 @@
 //! generic over [`Backend`] and instantiated for each backend present.
 
 pub mod backends;
+pub mod bad_input;
 pub mod fixtures;
+pub mod forge_tiny;
 pub mod golden;
 pub mod ops;
+pub mod recall;
 pub mod runner;
+pub mod session;
+//pub mod smollm;
 pub mod tolerance;
 
 pub use forge_core::Backend;
