@@ -1,8 +1,8 @@
 // argmax
 // math:     out[r] = lowest index of the largest logits[r, c]; -1 if the row holds a NaN.
 // shapes:   logits f32 [rows, columns], out i32 [rows]; partial u64 [rows, splits] scratch.
-// launch:   argmax_partial: grid (splits, rows), block 256, a block takes every splits-th tile of 1024
-//           columns; argmax_final: one warp a row, grid rows, block 32.
+// launch:   argmax_partial: grid (splits, rows), block 256, a block takes every splits-th tile of
+//           1024 columns; argmax_final: one warp a row, grid rows, block 32.
 // bytes:    4 * rows * columns.
 // limits:   rows <= 65535, columns < 2^31.
 // numerics: exact; -0 equals 0.

@@ -18,10 +18,10 @@
 constexpr int CONV_ROWS = 16;
 
 template <int K>
-INLINE void causal_conv1d(const float* __restrict__ x, i64 x_stride,
-                          const float* __restrict__ weight, float* __restrict__ state,
-                          i64 state_stride, const int* __restrict__ sequences, int sequence_count,
-                          float* __restrict__ out, i64 out_stride, int rows, int channels) {
+INLINE void causal_conv1d(const float* x, i64 x_stride,
+                          const float* weight, float* state,
+                          i64 state_stride, const int* sequences, int sequence_count,
+                          float* out, i64 out_stride, int rows, int channels) {
     static_assert(K - 1 <= CONV_ROWS, "a piece must hold the window of the next");
     wait_for_previous();
     start_next();

@@ -174,9 +174,9 @@ INLINE void cp_async_wait() {
 }
 
 // Programmatic dependent launch (no effect below sm_90): wait for the kernels in front, and let the
-// one behind start its prologue. Every thread waits before anything else, or a later kernel could pass
-// one that has not finished. Pointers to what earlier kernels write must not be
-// `const __restrict__`: such loads may be moved in front of the wait.
+// one behind start its prologue. Every thread waits before it touches anything but weights, and
+// before it exits, or a later kernel could pass one that has not finished. Pointers to what earlier
+// kernels write must not be `const __restrict__`: such loads may be moved in front of the wait.
 INLINE void wait_for_previous() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -3,8 +3,8 @@
 // shapes:   pairs i32 [lines, 2]; state: slots of row_bytes bytes, one after the other.
 // launch:   grid (chunks, lines), block 256; a thread copies 16 bytes at a stride over the row.
 // bytes:    2 * lines * row_bytes.
-// limits:   16-byte accesses where row_bytes is a multiple of 16, else of 4, else single bytes; a line
-//           that leaves the state is dropped; targets distinct and no source of another line.
+// limits:   16-byte accesses where row_bytes is a multiple of 16, else of 4, else single bytes; a
+//           line that leaves the state is dropped; targets distinct and no source of another line.
 // numerics: a copy.
 #include "common.cuh"
 

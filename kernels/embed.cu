@@ -1,8 +1,9 @@
 // embed
-// math:     out[r, c] = table[ids[r], c], dequantised; 0 for a negative id, ids past the table clamped.
+// math:     out[r, c] = table[ids[r], c], dequantised; 0 for a negative id, ids past the table
+//           clamped.
 // shapes:   ids i32 [rows]; table: rows of raw blocks, each row_bytes long, in host memory that the
-//           device maps or in device memory; out f32 [rows, columns]. A table in several parts is read
-//           by one launch a part: rows first .. first + part_rows of total_rows.
+//           device maps or in device memory; out f32 [rows, columns]. A table in several parts is
+//           read by one launch a part: rows first .. first + part_rows of total_rows.
 // launch:   grid (ceil(columns / 1024), rows), block 256. A block copies the raw bytes of its 1024
 //           values to shared memory with 16-byte loads, then each thread decodes 4 values.
 // bytes:    rows * (row_bytes over the bus + 4 * columns).

@@ -143,7 +143,7 @@ INLINE void invert(float* inverse, const float* a) {
 }
 
 template <int DK>
-INLINE void gated_delta_rule_prepare(const DeltaRows& rows, const int* __restrict__ sequences,
+INLINE void gated_delta_rule_prepare(const DeltaRows& rows, const int* sequences,
                                      int sequence_count, const DeltaScratch& scratch,
                                      bool modulo) {
     constexpr int PLANES = 4 * CHUNK * DK * 2;

@@ -81,9 +81,9 @@ struct RawToken {
 };
 
 template <int DK, int WARPS>
-INLINE void gated_delta_rule_recurrent(const DeltaRows& rows, float* __restrict__ state,
-                                       i64 state_stride, const int* __restrict__ sequences,
-                                       float* __restrict__ out, i64 out_stride, int row_count,
+INLINE void gated_delta_rule_recurrent(const DeltaRows& rows, float* state,
+                                       i64 state_stride, const int* sequences,
+                                       float* out, i64 out_stride, int row_count,
                                        bool modulo) {
     using Stage = TokenStage<DK, WARPS>;
     constexpr int ROWS = DK / 16;               // of the state, in a lane
@@ -216,7 +216,7 @@ INLINE void gated_delta_rule_recurrent(const DeltaRows& rows, float* __restrict_
 }
 
 #define RECURRENT(DK, WARPS)                                                                     \
-    KERNEL __launch_bounds__(32 * WARPS) gated_delta_rule_recurrent_##DK##_##WARPS(              \
+    KERNEL __launch_bounds__(32 * WARPS, 4) gated_delta_rule_recurrent_##DK##_##WARPS(              \
         const float* qkv, i64 qkv_stride, const float* ba, i64 ba_stride,                        \
         const float* head_constants, float* state, i64 state_stride, const int* sequences,       \
         float* out, i64 out_stride, int rows, int key_heads, int value_heads, int value_dim,     \

@@ -153,9 +153,9 @@ INLINE void scan_chunk(float (&s)[DK / 8][4], const u8* stage, const float* valu
 }
 
 template <int DK, int STAGES>
-INLINE void gated_delta_rule_scan(const DeltaRows& rows, float* __restrict__ state,
-                                  i64 state_stride, const int* __restrict__ sequences,
-                                  const DeltaScratch& scratch, float* __restrict__ out,
+INLINE void gated_delta_rule_scan(const DeltaRows& rows, float* state,
+                                  i64 state_stride, const int* sequences,
+                                  const DeltaScratch& scratch, float* out,
                                   i64 out_stride, int row_count, bool modulo) {
     using Stage = ChunkStage<DK>;
     extern __shared__ __align__(1024) u8 shared[];

@@ -14,8 +14,8 @@ struct KvPool {
     u32 head_dim;
 };
 
-// A warp stores `values[0..head_dim]` (global or shared memory) as key (plane 0) or value (plane 1) of
-// a head at kv_row = block * BLOCK_TOKENS + token.
+// A warp stores `values[0..head_dim]` (global or shared memory) as key (plane 0) or value (plane
+// 1) of a head at kv_row = block * BLOCK_TOKENS + token.
 template <u32 TYPE>
 INLINE void store_head(const KvPool& pool, u32 plane, u32 head, i32 kv_row, const float* values) {
     u32 lane = threadIdx.x % WARP;

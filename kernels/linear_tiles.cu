@@ -4,11 +4,11 @@
 //           from a weight or from dequantize; w_scale f32 [row_tiles * 16]. B: [token_tiles, b_steps] of
 //           512 bytes (16 tokens by 16 columns) and x_scale f32 [tokens], from
 //           quantize_activations_tiles. out f32 [tokens, rows], row stride out_stride.
-// launch:   grid (ceil(tokens / BN), ceil(rows / BM)), block 128 = 2 x 2 warps; a warp owns BM / 2 rows
+// launch:   grid (ceil(tokens / BN), ceil(rows / BM)), block 64 W = W x 2 warps; a warp owns BM / W rows
 //           by BN / 2 tokens in registers. Both operands lie in memory as the products want them,
 //           so a stage is copied as it is and a lane reads 16 consecutive bytes: no swizzle, no
 //           transposition, no bank conflict. Shared: 3 stages of (BM + BN) * 64.
-//           Variants BM x BN: 128 x 128, 64 x 128, 64 x 64.
+//           Variants BM x BN: 256 x 128 (W = 4), 128 x 128, 64 x 128, 64 x 64 (W = 2).
 // bytes:    rows * K * 2 * ceil(tokens / BN) and tokens * K * 2 * ceil(rows / BM), mostly from L2;
 //           + tokens * rows * 4.
 // limits:   a_steps even, b_steps >= a_steps. Tiles past the end are read from the last one and
@@ -32,10 +32,10 @@ struct LinearTiles {
 };
 
 // Copies `STEPS` steps of `TILES` tiles; 64 threads share a tile.
-template <int TILES>
+template <u32 TILES, u32 THREADS>
 INLINE void fetch(u8* to, const u8* from, u32 first, u32 tiles, u32 steps, u32 step) {
 #pragma unroll
-    for (u32 i = 0; i < TILES; i += 2) {
+    for (u32 i = 0; i < TILES; i += THREADS / 64) {
         u32 tile = i + threadIdx.x / 64, byte = threadIdx.x % 64 * 16;
         u64 at = (u64(min(first + tile, tiles - 1)) * steps + step) * 512;
         cp_async16(to + tile * TILE + byte, from + at + byte);
@@ -97,18 +97,18 @@ INLINE void store(const LinearTiles& p, u32 row, u32 token, const float (&sum)[M
         }
 }
 
-// A warp owns MI tiles of 16 rows by NI tiles of 16 tokens.
-template <int MI, int NI>
+// W x 2 warps; a warp owns MI tiles of 16 rows by NI tiles of 16 tokens.
+template <int W, int MI, int NI>
 INLINE void linear_tiles(const LinearTiles& p) {
-    constexpr u32 A = 2 * MI, B = 2 * NI;
+    constexpr u32 A = W * MI, B = 2 * NI;
     extern __shared__ __align__(16) u8 shared[];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     u32 row_tile = blockIdx.y * A, token_tile = blockIdx.x * B;
     auto stage = [&](u32 slot, u32 step) {
         u8* to = shared + slot * (A + B) * TILE;
         if (step < p.a_steps) {
-            fetch<A>(to, p.a, row_tile, p.row_tiles, p.a_steps, step);
-            fetch<B>(to + A * TILE, p.b, token_tile, p.token_tiles, p.b_steps, step);
+            fetch<A, 64 * W>(to, p.a, row_tile, p.row_tiles, p.a_steps, step);
+            fetch<B, 64 * W>(to + A * TILE, p.b, token_tile, p.token_tiles, p.b_steps, step);
         }
         cp_async_commit();
     };
@@ -125,20 +125,21 @@ INLINE void linear_tiles(const LinearTiles& p) {
         __syncthreads();
         stage(slot == 0 ? STAGES - 1 : slot - 1, step + (STAGES - 1) * STEPS);
         const u8* own = shared + slot * (A + B) * TILE + lane * 16;
-        multiply_stage<MI, NI>(own + warp % 2 * MI * TILE, own + (A + warp / 2 * NI) * TILE, sum);
+        multiply_stage<MI, NI>(own + warp % W * MI * TILE, own + (A + warp / W * NI) * TILE, sum);
         slot = slot + 1 == STAGES ? 0 : slot + 1;
     }
-    store<MI, NI>(p, (row_tile + warp % 2 * MI) * 16, (token_tile + warp / 2 * NI) * 16, sum);
+    store<MI, NI>(p, (row_tile + warp % W * MI) * 16, (token_tile + warp / W * NI) * 16, sum);
 }
 
-#define LINEAR_TILES(NAME, MI, NI, BLOCKS)                                                         \
-    KERNEL __launch_bounds__(128, BLOCKS) linear_tiles_##NAME(                                     \
+#define LINEAR_TILES(NAME, W, MI, NI, BLOCKS)                                                      \
+    KERNEL __launch_bounds__(64 * W, BLOCKS) linear_tiles_##NAME(                                  \
         const u8* a, const float* w_scale, u32 row_tiles, u32 rows, u32 a_steps, const u8* b,      \
         const float* x_scale, u32 token_tiles, u32 tokens, u32 b_steps, float* out,                \
         u64 out_stride) {                                                                          \
-        linear_tiles<MI, NI>({a, w_scale, row_tiles, rows, a_steps, b, x_scale, token_tiles,       \
-                              tokens, b_steps, out, out_stride});                                  \
+        linear_tiles<W, MI, NI>({a, w_scale, row_tiles, rows, a_steps, b, x_scale, token_tiles,    \
+                                 tokens, b_steps, out, out_stride});                               \
     }
-LINEAR_TILES(128x128, 4, 4, 2)
-LINEAR_TILES(64x128, 2, 4, 3)
-LINEAR_TILES(64x64, 2, 2, 4)
+LINEAR_TILES(256x128, 4, 4, 4, 1)
+LINEAR_TILES(128x128, 2, 4, 4, 2)
+LINEAR_TILES(64x128, 2, 2, 4, 3)
+LINEAR_TILES(64x64, 2, 2, 2, 4)

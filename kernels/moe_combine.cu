@@ -1,16 +1,17 @@
 // moe_combine
-// math:     out[r, c] = sum_j weights[r, j] * experts[r * k + j, c] + sigmoid(gate[r]) * shared[r, c]
-// shapes:   experts f32 [rows * k, columns], weights f32 [rows, k], shared, out f32 [rows, columns],
-//           gate f32 [rows, 1].
+// math:     out[r, c] = sum_j weights[r, j] * experts[r * k + j, c]
+//                       + sigmoid(gate[r]) * shared[r, c]
+// shapes:   experts f32 [rows * k, columns], weights f32 [rows, k], shared, out f32 [rows,
+//           columns], gate f32 [rows, 1].
 // launch:   grid (ceil(columns / 512), rows), block 128; a thread owns 4 consecutive columns.
 // bytes:    4 * rows * columns * (k + 2).
 // limits:   rows <= 65535; 16-byte accesses where all rows are aligned, else single elements.
 // numerics: f32, j ascending, the shared expert last.
 #include "common.cuh"
 
-KERNEL moe_combine(const float* experts, u64 expert_stride, const float* weights, u64 weight_stride,
-                   u32 k, const float* shared, u64 shared_stride, const float* gate, u64 gate_stride,
-                   float* out, u64 out_stride, u32 columns) {
+KERNEL moe_combine(const float* experts, u64 expert_stride, const float* weights,
+                   u64 weight_stride, u32 k, const float* shared, u64 shared_stride,
+                   const float* gate, u64 gate_stride, float* out, u64 out_stride, u32 columns) {
     wait_for_previous();
     start_next();
     u64 row = blockIdx.y;

@@ -1,7 +1,7 @@
 // moe_route
 // math:     the k largest logits of a row, largest first, ties to the lower index;
-//           weight_j = exp(l_j - l_0) / sum_i exp(l_i - l_0): softmax over all experts, renormalised over
-//           the chosen ones.
+//           weight_j = exp(l_j - l_0) / sum_i exp(l_i - l_0): softmax over all experts,
+//           renormalised over the chosen ones.
 // shapes:   logits f32 [rows, experts], ids i32 [rows, k], weights f32 [rows, k].
 // launch:   one warp a row, one row a block; a lane keeps PER logits as ordered keys.
 // bytes:    4 * rows * (experts + 2 * k).

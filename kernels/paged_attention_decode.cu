@@ -94,7 +94,7 @@ struct PlaneRing {
         if constexpr (!kv_quantised(KIND)) return slot;
         u8* converted = memory + DEPTH * SLOT_BYTES;
         const u16* scales = reinterpret_cast<const u16*>(slot + VALUES_BYTES);
-#pragma unroll
+#pragma unroll 4
         for (int i = 0; i < PAGE_TOKENS * CHUNKS / 32; ++i) {
             const int index = i * 32 + (threadIdx.x & 31);
             const int row = index / CHUNKS, chunk = index % CHUNKS;
@@ -247,10 +247,10 @@ INLINE void add_values(Running<D>& run, const float (&s)[2][4],
 
 template <int D, int KIND, int WARPS, int DEPTH>
 INLINE void paged_attention_decode(
-    const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
-    const u8* __restrict__ pages, const int* __restrict__ sequences,
-    int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, i64 out_row_stride, float* __restrict__ partials,
+    const float* q, i64 q_row_stride, i64 q_head_stride,
+    const u8* pages, const int* sequences,
+    int sequence_count, const int* block_table, int max_blocks, float scale,
+    float* out, i64 out_row_stride, float* partials,
     int partial_rows, int row_limit, int rows, int kv_heads, int group, int splits,
     int item_tiles) {
     using Ring = PlaneRing<D, KIND, WARPS, DEPTH>;
@@ -393,8 +393,8 @@ INLINE void paged_attention_decode(
 
 template <int D>
 INLINE void paged_attention_combine(
-    const int* __restrict__ sequences, int sequence_count, const float* __restrict__ partials,
-    float* __restrict__ out, i64 out_row_stride, int row_limit, int splits) {
+    const int* sequences, int sequence_count, const float* partials,
+    float* out, i64 out_row_stride, int row_limit, int splits) {
     wait_for_previous();
     start_next();
     const int query_head = blockIdx.y, column = threadIdx.x * 4;

@@ -94,10 +94,10 @@ struct PrefillTiles {
 
 template <int D, int KIND, int WARPS, int TILE>
 INLINE void paged_attention_prefill(
-    const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
-    const u8* __restrict__ pages, const int* __restrict__ sequences,
-    int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, i64 out_row_stride, int rows, int kv_heads, int group,
+    const float* q, i64 q_row_stride, i64 q_head_stride,
+    const u8* pages, const int* sequences,
+    int sequence_count, const int* block_table, int max_blocks, float scale,
+    float* out, i64 out_row_stride, int rows, int kv_heads, int group,
     int skipped_rows) {
     using Tiles = PrefillTiles<D, KIND, WARPS, TILE>;
     constexpr bool QUANTISED = kv_quantised(KIND);

@@ -29,10 +29,10 @@ INLINE float stored_value(const u8* values,
 
 template <int KIND>
 INLINE void paged_attention_simple(
-    const float* __restrict__ q, i64 q_row_stride, i64 q_head_stride,
-    const u8* __restrict__ pages, const int* __restrict__ sequences,
-    int sequence_count, const int* __restrict__ block_table, int max_blocks, float scale,
-    float* __restrict__ out, i64 out_row_stride, int kv_heads, int group, int head_dim) {
+    const float* q, i64 q_row_stride, i64 q_head_stride,
+    const u8* pages, const int* sequences,
+    int sequence_count, const int* block_table, int max_blocks, float scale,
+    float* out, i64 out_row_stride, int kv_heads, int group, int head_dim) {
     __shared__ float merged_max[SIMPLE_WARPS], merged_sum[SIMPLE_WARPS];
     __shared__ float warp_values[SIMPLE_WARPS][32 * SIMPLE_PER_LANE];
     wait_for_previous();

@@ -1,8 +1,8 @@
 // prepare_attention
 // math:     rms_norm_heads of q and k, rope of both, store_kv of k and v: see those files.
 // shapes:   q, k f32, heads at a stride, changed in place; v f32 [rows, kv_heads * head_dim];
-//           norm weights f32 [head_dim] or null; positions, kv_rows i32 [rows]; frequencies f32 [pairs];
-//           pages as in store_kv.
+//           norm weights f32 [head_dim] or null; positions, kv_rows i32 [rows]; frequencies f32
+//           [pairs]; pages as in store_kv.
 // launch:   one warp for a head of q, k or v, 4 warps a block,
 //           grid ceil(rows * (query_heads + 2 * kv_heads) / 4); shared: 4 * head_dim floats.
 // bytes:    rows * head_dim * (8 * query_heads + 8 * kv_heads + 4 * kv_heads + stored bytes).
@@ -83,18 +83,20 @@ INLINE void prepare(const HeadRows& q, u32 query_heads, const HeadRows& k, const
     }
 }
 
-#define PREPARE(name, type)                                                                        \
-    KERNEL prepare_attention_##name(                                                               \
-        float* q, u64 q_row_stride, u64 q_head_stride, u32 query_heads, float* k, u64 k_row_stride, \
-        u64 k_head_stride, const float* v, u64 v_stride, const float* q_norm, const float* k_norm, \
-        float eps, const i32* positions, u64 position_stride, const float* frequencies, u32 pairs, \
-        u32 adjacent, const i32* kv_rows, u64 kv_row_stride, u8* pages, u64 block_stride,          \
-        u32 kv_heads, u32 head_dim, u32 blocks, u32 tasks) {                                       \
-        HeadRows queries = {q, q_row_stride, q_head_stride}, keys = {k, k_row_stride, k_head_stride}; \
-        KvPool pool = {pages, block_stride, kv_heads, head_dim};                                   \
-        prepare<type>(queries, query_heads, keys, v, v_stride, q_norm, k_norm, eps, positions,     \
-                      position_stride, frequencies, pairs, adjacent, kv_rows, kv_row_stride, pool, \
-                      blocks, tasks);                                                              \
+#define PREPARE(name, type)                                                                       \
+    KERNEL prepare_attention_##name(                                                              \
+        float* q, u64 q_row_stride, u64 q_head_stride, u32 query_heads, float* k,                 \
+        u64 k_row_stride, u64 k_head_stride, const float* v, u64 v_stride, const float* q_norm,   \
+        const float* k_norm, float eps, const i32* positions, u64 position_stride,                \
+        const float* frequencies, u32 pairs, u32 adjacent, const i32* kv_rows,                    \
+        u64 kv_row_stride, u8* pages, u64 block_stride, u32 kv_heads, u32 head_dim, u32 blocks,   \
+        u32 tasks) {                                                                              \
+        HeadRows queries = {q, q_row_stride, q_head_stride};                                      \
+        HeadRows keys = {k, k_row_stride, k_head_stride};                                         \
+        KvPool pool = {pages, block_stride, kv_heads, head_dim};                                  \
+        prepare<type>(queries, query_heads, keys, v, v_stride, q_norm, k_norm, eps, positions,    \
+                      position_stride, frequencies, pairs, adjacent, kv_rows, kv_row_stride,      \
+                      pool, blocks, tasks);                                                       \
     }
 PREPARE(f32, KV_F32)
 PREPARE(f16, KV_F16)

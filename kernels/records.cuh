@@ -209,8 +209,9 @@ struct MXFP4 {
     }
 };
 
-// Header of a row: d and dmin f16; low nibbles of the 8 scales; low nibbles of the 8 minimums; the
-// upper two bits of both, scales in the low half.
+// Header of a row: d and dmin f16; three words A, B, C. The low 6 bits of their bytes are scales 0-3,
+// scales 4-7 and minimums 0-3; the upper 2 bits, from A to C, form minimums 4-7. So four numbers are
+// taken apart at a time.
 template <int FIFTH>
 struct Q45_K {
     enum { HEADER = 2048 + 512 * FIFTH };
@@ -229,8 +230,10 @@ struct Q45_K {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             uint4 v = at<uint4>(record + HEADER + (2 * g + r) * 16);
-            u32 sc = ((v.y >> (4 * i)) & 15) | (((v.w >> (2 * i)) & 3) << 4);
-            u32 mn = ((v.z >> (4 * i)) & 15) | (((v.w >> (16 + 2 * i)) & 3) << 4);
+            u32 last = ((v.y >> 6) & 0x03030303) | ((v.z >> 4) & 0x0c0c0c0c) | ((v.w >> 2) & 0x30303030);
+            u32 sc = ((i & 4) ? v.z : v.y) & 0x3f3f3f3f;
+            u32 mn = (i & 4) ? last : v.w & 0x3f3f3f3f;
+            sc = (sc >> (8 * (i & 3))) & 255, mn = (mn >> (8 * (i & 3))) & 255;
             d[r][0] = half_value(v.x & 0xffff) * (float)sc;
             m[r][0] = half_value(v.x >> 16) * (float)mn;
         }

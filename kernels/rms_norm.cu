@@ -3,8 +3,8 @@
 //           add_rms_norm: sum += x first, and the norm is that of the new sum.
 // shapes:   x, sum, out f32 [rows, columns]; w f32 [columns].
 // launch:   grid rows, block of warps, one block a row. Vector form: a thread keeps PER groups of 4
-//           columns in registers, so each value is read once. Plain form: any columns and alignment,
-//           two passes over the row.
+//           columns in registers, so each value is read once. Plain form: any columns and
+//           alignment, two passes over the row.
 // bytes:    4 * rows * columns * (2, or 4 with the addition) + 4 * columns.
 // limits:   vector form: columns and all strides multiples of 4, 16-byte aligned rows,
 //           columns <= 4 * PER * block.
@@ -48,8 +48,9 @@ INLINE void rms_norm_vector(const float* x, u64 x_stride, float* sum, u64 sum_st
     for (u32 i = 0; i < PER; ++i) {
         u32 group = threadIdx.x + i * blockDim.x;
         if (group < groups) {
-            to[group] = make_float4(value[i].x * factor * weight[i].x, value[i].y * factor * weight[i].y,
-                                    value[i].z * factor * weight[i].z, value[i].w * factor * weight[i].w);
+            float4 v = value[i], scale = weight[i];
+            to[group] = make_float4(v.x * factor * scale.x, v.y * factor * scale.y,
+                                    v.z * factor * scale.z, v.w * factor * scale.w);
         }
     }
 }
@@ -83,13 +84,14 @@ INLINE void rms_norm_plain(const float* x, u64 x_stride, float* sum, u64 sum_str
 }
 
 #define RMS_NORM(per)                                                                             \
-    KERNEL_OF(1024) rms_norm_##per(const float* x, u64 x_stride, const float* w, float eps, float* out,    \
-                          u64 out_stride, u32 columns) {                                          \
+    KERNEL_OF(1024)                                                                               \
+    rms_norm_##per(const float* x, u64 x_stride, const float* w, float eps, float* out,           \
+                   u64 out_stride, u32 columns) {                                                 \
         rms_norm_vector<per, false>(x, x_stride, nullptr, 0, w, eps, out, out_stride, columns);   \
     }                                                                                             \
-    KERNEL_OF(1024) add_rms_norm_##per(const float* x, u64 x_stride, float* sum, u64 sum_stride,           \
-                              const float* w, float eps, float* out, u64 out_stride,              \
-                              u32 columns) {                                                      \
+    KERNEL_OF(1024)                                                                               \
+    add_rms_norm_##per(const float* x, u64 x_stride, float* sum, u64 sum_stride, const float* w,  \
+                       float eps, float* out, u64 out_stride, u32 columns) {                      \
         rms_norm_vector<per, true>(x, x_stride, sum, sum_stride, w, eps, out, out_stride,         \
                                    columns);                                                      \
     }
@@ -97,11 +99,13 @@ RMS_NORM(1)
 RMS_NORM(2)
 RMS_NORM(4)
 
-KERNEL_OF(1024) rms_norm_any(const float* x, u64 x_stride, const float* w, float eps, float* out,
-                    u64 out_stride, u32 columns) {
+KERNEL_OF(1024)
+rms_norm_any(const float* x, u64 x_stride, const float* w, float eps, float* out, u64 out_stride,
+             u32 columns) {
     rms_norm_plain<false>(x, x_stride, nullptr, 0, w, eps, out, out_stride, columns);
 }
-KERNEL_OF(1024) add_rms_norm_any(const float* x, u64 x_stride, float* sum, u64 sum_stride, const float* w,
-                        float eps, float* out, u64 out_stride, u32 columns) {
+KERNEL_OF(1024)
+add_rms_norm_any(const float* x, u64 x_stride, float* sum, u64 sum_stride, const float* w,
+                 float eps, float* out, u64 out_stride, u32 columns) {
     rms_norm_plain<true>(x, x_stride, sum, sum_stride, w, eps, out, out_stride, columns);
 }

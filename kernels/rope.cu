@@ -1,10 +1,11 @@
 // rope
-// math:     (u, v) <- (u cos t - v sin t, v cos t + u sin t), t = position * frequency[i], for pair i of
-//           each head: columns (i, i + n/2), or (2i, 2i + 1) if adjacent        (Su et al. 2021)
-// shapes:   x f32 rows of row_stride elements, head h at column h * head_stride; positions i32 [rows],
-//           negative = left alone; frequencies f32 [pairs], radians per position.
-// launch:   grid (ceil(pairs / 32), rows), block (32, 8): x = pair, y strides over the heads, so that
-//           a thread computes one sine and cosine for all its heads.
+// math:     (u, v) <- (u cos t - v sin t, v cos t + u sin t), t = position * frequency[i], for
+//           pair i of each head: columns (i, i + n/2), or (2i, 2i + 1) if adjacent.
+//           (Su et al. 2021)
+// shapes:   x f32 rows of row_stride elements, head h at column h * head_stride; positions i32
+//           [rows], negative = left alone; frequencies f32 [pairs], radians per position.
+// launch:   grid (ceil(pairs / 32), rows), block (32, 8): x = pair, y strides over the heads, so
+//           that a thread computes one sine and cosine for all its heads.
 // bytes:    16 * rows * heads * pairs.
 // limits:   rows <= 65535.
 // numerics: angle reduced in f64, rotation in f32.

@@ -2,7 +2,8 @@
 // math:     x[r, h, i] *= sigmoid(gate[r, h, i])
 // shapes:   gate f32 rows of gate_row_stride elements, head h at column h * gate_head_stride;
 //           x f32 [rows, heads * dim], in place.
-// launch:   grid (ceil(heads * dim / 1024), rows), block 256; a thread owns 4 consecutive columns of x.
+// launch:   grid (ceil(heads * dim / 1024), rows), block 256; a thread owns 4 consecutive columns
+//           of x.
 // bytes:    12 * rows * heads * dim.
 // limits:   rows <= 65535; 16-byte accesses where dim is a multiple of 4 and the rows are aligned.
 // numerics: f32.

@@ -1,11 +1,11 @@
 // store_kv
 // math:     pool[kv_rows[r]] = (k[r], v[r]), converted to the pool's type.
-// shapes:   k, v f32 [rows, kv_heads * head_dim]; kv_rows i32 [rows] = block * 16 + token, negative =
-//           not stored; pages: blocks of block_stride bytes (core/src/kv.rs).
+// shapes:   k, v f32 [rows, kv_heads * head_dim]; kv_rows i32 [rows] = block * 16 + token,
+//           negative = not stored; pages: blocks of block_stride bytes (core/src/kv.rs).
 // launch:   one warp for a head of k or v, 4 warps a block, grid ceil(2 * kv_heads * rows / 4).
 // bytes:    2 * rows * kv_heads * head_dim * (4 + bytes of a stored value).
-// limits:   blocks aligned to 4 bytes; q8_0: head_dim below 32 or a multiple of it; kv_rows inside the
-//           pool are the caller's duty, rows past it are dropped.
+// limits:   blocks aligned to 4 bytes; q8_0: head_dim below 32 or a multiple of it; kv_rows inside
+//           the pool are the caller's duty, rows past it are dropped.
 // numerics: nearest even; q8_0: scale = f16(max |x| / 127) of each group; fp8: e4m3, saturating.
 #include "kv_store.cuh"
 

@@ -2,8 +2,8 @@
 //! that a launch is checked against the compiled signature.
 //!
 //! A cubin is a 64-bit little-endian ELF file. Kernel `k` has its code in section `.text.k` and its
-//! attributes in `.nv.info.k`; attribute 0x17 describes one parameter (index, ordinal, offset, and a
-//! word whose upper 14 bits are the size).
+//! attributes in `.nv.info.k`; attribute 0x17 describes one parameter (index, ordinal, offset, and
+//! a word whose upper 14 bits are the size).
 
 /// A kernel of a cubin.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,12 +11,14 @@ pub mod nvrtc;
 mod ops;
 mod pass;
 mod probe;
+#[cfg(test)]
+mod product_tests;
 mod repack;
 pub mod sources;
 mod weight;
 
 use device::Device;
-use ffi::{Driver, GraphExec};
+use ffi::{Driver, Event, GraphExec};
 use forge_core::backend::Weight;
 use forge_core::tensor::{DType, Shape, Tensor, shape_error};
 use forge_core::weights::host::HostTensor;
@@ -48,6 +50,7 @@ pub struct Program {
     exec: GraphExec,
     _buffers: Vec<Buffer>,
     launches: usize,
+    marks: Vec<Event>,
 }
 
 impl Program {
@@ -120,12 +123,20 @@ impl Backend for Cuda {
         // dropped, the capture ends as well.
         body(&mut pass)?;
         let exec = capture.finish()?.instantiate(&self.device.stream)?;
-        let (buffers, launches) = pass.finish();
-        Ok(Program { exec, _buffers: buffers, launches })
+        let (buffers, launches, marks) = pass.finish();
+        Ok(Program { exec, _buffers: buffers, launches, marks })
     }
 
     fn submit(&self, program: &Program) -> Result<()> {
         program.exec.launch(&self.device.stream)
+    }
+
+    fn op_times(&self, program: &Program) -> Result<Vec<f64>> {
+        self.submit(program)?;
+        let Some(last) = program.marks.last() else { return Ok(Vec::new()) };
+        last.wait("op_times")?;
+        let pairs = program.marks.windows(2);
+        pairs.map(|pair| pair[1].seconds_since(&pair[0], "op_times")).collect()
     }
 
     fn read(&self, source: &Tensor<Self>, target: &mut [u8]) -> Result<()> {

@@ -105,8 +105,8 @@ impl Ring {
         (self.current, self.used) = (current, used);
         Ok(())
     }
-    /// Waits for the stream and copies bytes of `source` to `target`. With two sections the copy over
-    /// the bus runs beside the copy in host memory.
+    /// Waits for the stream and copies bytes of `source` to `target`. With two sections the copy
+    /// over the bus runs beside the copy in host memory.
     pub(crate) fn read(
         &mut self,
         stage: &str,

@@ -2,7 +2,7 @@
 
 use crate::Cuda;
 use crate::device::Device;
-use crate::ffi::LaunchShape;
+use crate::ffi::{Event, LaunchShape};
 use crate::memory::{Buffer, Scratch};
 use forge_core::tensor::Tensor;
 use forge_core::{Error, Result};
@@ -56,8 +56,9 @@ impl Launch {
         self
     }
     /// The kernel may start before the one in front of it has finished (sm_90 and newer, else no
-    /// effect). It must call `wait_for_previous()` of common.cuh, in every thread, before it reads or
-    /// writes anything that an earlier kernel touches; only weights and its parameters are free.
+    /// effect). It must call `wait_for_previous()` of common.cuh, in every thread, before it reads
+    /// or writes anything that an earlier kernel touches; only weights and its parameters are
+    /// free.
     pub(crate) fn overlap(mut self) -> Self {
         self.shape.overlap = true;
         self
@@ -149,6 +150,7 @@ pub struct Pass<'b> {
     pub(crate) device: &'b Device,
     held: HashMap<u64, Buffer>,
     launches: usize,
+    marks: Vec<Event>,
 }
 
 impl<'b> Pass<'b> {
@@ -156,7 +158,7 @@ impl<'b> Pass<'b> {
         let mut arenas = device.arenas();
         arenas.op.reset();
         arenas.pass.reset();
-        Self { device, held: HashMap::new(), launches: 0 }
+        Self { device, held: HashMap::new(), launches: 0, marks: Vec::new() }
     }
     /// Starts an op: workspace of the op before is free again.
     pub(crate) fn begin(&mut self) {
@@ -249,8 +251,18 @@ impl<'b> Pass<'b> {
     pub(crate) fn max_shared_bytes(&self) -> u32 {
         self.device.max_shared_bytes
     }
-    /// The buffers touched and the number of launches.
-    pub(crate) fn finish(self) -> (Vec<Buffer>, usize) {
-        (self.held.into_values().collect(), self.launches)
+    /// Records a timer at this place of the graph.
+    ///
+    /// # Errors
+    /// Device errors.
+    pub(crate) fn mark(&mut self) -> Result<()> {
+        let event = Event::timed(&self.device.context)?;
+        event.record_in_graph("mark", &self.device.stream)?;
+        self.marks.push(event);
+        Ok(())
+    }
+    /// The buffers touched, the number of launches, and the timers.
+    pub(crate) fn finish(self) -> (Vec<Buffer>, usize, Vec<Event>) {
+        (self.held.into_values().collect(), self.launches, self.marks)
     }
 }

@@ -9,7 +9,7 @@ use forge_core::tensor::Heads;
 use forge_core::weights::quant::StorageType;
 
 /// The backend, or `None` with a printed line where no compiler is installed.
-fn open() -> Option<Cuda> {
+pub(crate) fn open() -> Option<Cuda> {
     if let Err(message) = nvrtc::Nvrtc::find() {
         eprintln!("skipped: {message}");
         return None;
@@ -19,14 +19,14 @@ fn open() -> Option<Cuda> {
     Some(Cuda { device: Device::open(fake::driver(), &options).unwrap() })
 }
 
-fn f32s(cuda: &Cuda, dims: &[usize]) -> Tensor<Cuda> {
+pub(crate) fn f32s(cuda: &Cuda, dims: &[usize]) -> Tensor<Cuda> {
     cuda.zeros(Shape::new(dims), DType::F32).unwrap()
 }
-fn i32s(cuda: &Cuda, dims: &[usize]) -> Tensor<Cuda> {
+pub(crate) fn i32s(cuda: &Cuda, dims: &[usize]) -> Tensor<Cuda> {
     cuda.zeros(Shape::new(dims), DType::I32).unwrap()
 }
 /// Launches that `body` records.
-fn launches(cuda: &Cuda, body: impl FnOnce(&mut Pass<'_>) -> Result<()>) -> usize {
+pub(crate) fn launches(cuda: &Cuda, body: impl FnOnce(&mut Pass<'_>) -> Result<()>) -> usize {
     cuda.record(body).unwrap().launches()
 }
 

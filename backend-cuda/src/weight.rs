@@ -1,13 +1,14 @@
 //! Uploaded weights: records for `linear`, raw blocks for lookups.
 
+use crate::Cuda;
 use crate::device::Device;
 use crate::lookup::{self, LookupPart};
 use crate::memory::Buffer;
-use crate::repack::{Layout, TILE_ROWS, pack_tile};
+use crate::repack::{Layout as RecordLayout, TILE_ROWS, pack_tile};
 use forge_core::tensor::shape_error;
 use forge_core::weights::host::HostTensor;
 use forge_core::weights::quant::StorageType;
-use forge_core::{Error, Residence, Result};
+use forge_core::{Error, Residence, Result, Weight};
 use rayon::prelude::*;
 use std::sync::Arc;
 
@@ -17,14 +18,36 @@ const SLAB_BYTES: usize = 32 << 20;
 /// An uploaded weight: its parts, stacked by rows.
 #[derive(Clone, Debug)]
 pub struct CudaWeight {
-    pub(crate) parts: Arc<Vec<Part>>,
-    lookup: Arc<Vec<LookupPart>>,
+    layout: Layout,
+}
+
+#[derive(Clone, Debug)]
+enum Layout {
+    /// Raw rows, for [`Residence::Lookup`].
+    Lookup(Arc<Vec<LookupPart>>),
+    /// Records, for [`Residence::Device`].
+    Records(Arc<Vec<Part>>),
 }
 
 impl CudaWeight {
     /// Raw rows, if the weight was uploaded for [`Residence::Lookup`].
     pub(crate) fn lookup(&self) -> Option<&[LookupPart]> {
-        (!self.lookup.is_empty()).then_some(&self.lookup)
+        match &self.layout {
+            Layout::Lookup(parts) => Some(parts),
+            Layout::Records(_) => None,
+        }
+    }
+    /// Records, if the weight was uploaded for [`Residence::Device`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] naming `op` for a lookup table.
+    pub(crate) fn parts(&self, op: &'static str) -> Result<&[Part]> {
+        match &self.layout {
+            Layout::Records(parts) => Ok(parts),
+            Layout::Lookup(_) => {
+                Err(Error::unsupported(op, "the weight was uploaded for lookups only"))
+            }
+        }
     }
 }
 
@@ -33,17 +56,10 @@ impl CudaWeight {
 pub(crate) struct Part {
     /// Storage type; BF16 is packed as F16.
     pub(crate) storage: StorageType,
-    /// Bytes that the device reads.
+    /// Records `[experts, tiles, chunks]`, then a scale for each row of each tile.
     pub(crate) buffer: Buffer,
     /// Output rows (of one expert).
     pub(crate) rows: usize,
-    /// Order of the bytes.
-    pub(crate) records: Records,
-}
-
-/// Records of a part: `[experts, tiles, chunks]`, then a scale for each row of each tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Records {
     /// Tiles of 16 rows of one expert.
     pub(crate) tiles: usize,
     /// Records of a tile.
@@ -57,17 +73,17 @@ pub(crate) fn upload(
     device: &Device,
     parts: &[HostTensor],
     residence: Residence,
-) -> Result<forge_core::Weight<crate::Cuda>> {
+) -> Result<Weight<Cuda>> {
     let (experts, columns) = common_shape(parts)?;
-    let (parts_on_device, lookup) = match residence {
-        Residence::Lookup => (Vec::new(), lookup::upload(device, parts)?),
+    let layout = match residence {
+        Residence::Lookup => Layout::Lookup(Arc::new(lookup::upload(device, parts)?)),
         Residence::Device => {
             let upload = |run| upload_run(device, run, experts, columns);
-            (runs(parts).into_iter().map(upload).collect::<Result<_>>()?, Vec::new())
+            Layout::Records(Arc::new(runs(parts).into_iter().map(upload).collect::<Result<_>>()?))
         }
     };
-    Ok(forge_core::Weight {
-        storage: CudaWeight { parts: Arc::new(parts_on_device), lookup: Arc::new(lookup) },
+    Ok(Weight {
+        storage: CudaWeight { layout },
         experts,
         rows: parts.iter().map(|part| part.total_rows() / experts).sum(),
         columns,
@@ -151,7 +167,7 @@ fn upload_run(
 ) -> Result<Part> {
     let rows = Rows::new(parts, experts);
     let storage = record_type(parts[0].storage);
-    let layout = Layout::of(storage);
+    let layout = RecordLayout::of(storage);
     let tile_bytes = layout.tile_bytes(columns);
     let items = experts * rows.tiles();
     let scale_offset = items * tile_bytes;
@@ -170,8 +186,14 @@ fn upload_run(
         device.upload_into("upload", packed, &buffer, first * tile_bytes)?;
     }
     device.upload_into("upload", bytemuck::cast_slice(&scales), &buffer, scale_offset)?;
-    let records = Records { tiles: rows.tiles(), chunks: layout.chunks(columns), scale_offset };
-    Ok(Part { storage, buffer, rows: rows.count, records })
+    Ok(Part {
+        storage,
+        buffer,
+        rows: rows.count,
+        tiles: rows.tiles(),
+        chunks: layout.chunks(columns),
+        scale_offset,
+    })
 }
 
 #[cfg(test)]

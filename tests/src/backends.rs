@@ -20,3 +20,27 @@ pub fn cuda() -> Option<Cuda> {
         }
     }
 }
+
+/// The default adapter of wgpu.
+#[cfg(feature = "wgpu")]
+pub fn wgpu() -> Option<forge_wgpu::WgpuBackend> {
+    open_wgpu(&forge_wgpu::WgpuOptions::default())
+}
+
+/// The same adapter with the lowest limits of WebGPU and no optional feature.
+#[cfg(feature = "wgpu")]
+pub fn wgpu_lowest() -> Option<forge_wgpu::WgpuBackend> {
+    open_wgpu(&forge_wgpu::WgpuOptions { force_lowest: true, ..Default::default() })
+}
+
+/// # Panics
+/// In CI, where the software adapter must be there, and whenever an adapter is there but fails.
+#[cfg(feature = "wgpu")]
+fn open_wgpu(options: &forge_wgpu::WgpuOptions) -> Option<forge_wgpu::WgpuBackend> {
+    if forge_wgpu::adapters().is_empty() {
+        assert!(std::env::var_os("CI").is_none(), "no Vulkan adapter");
+        println!("skipped: no Vulkan, Metal or DX12 adapter");
+        return None;
+    }
+    Some(forge_wgpu::WgpuBackend::open(options).unwrap())
+}

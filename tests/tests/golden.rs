@@ -32,3 +32,7 @@ macro_rules! golden_tests {
 golden_tests!(cpu, REFERENCE);
 #[cfg(feature = "cuda")]
 golden_tests!(cuda, CUDA);
+#[cfg(feature = "wgpu")]
+golden_tests!(wgpu, WGPU);
+#[cfg(feature = "wgpu")]
+golden_tests!(wgpu_lowest, WGPU);

@@ -40,3 +40,7 @@ macro_rules! op_tests {
 op_tests!(cpu);
 #[cfg(feature = "cuda")]
 op_tests!(cuda);
+#[cfg(feature = "wgpu")]
+op_tests!(wgpu);
+#[cfg(feature = "wgpu")]
+op_tests!(wgpu_lowest);

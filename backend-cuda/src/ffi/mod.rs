@@ -1,7 +1,7 @@
 //! Driver calls behind safe functions; the only place with raw pointers.
 //!
-//! The driver is opened with `dlopen`, so the crate builds and starts where no CUDA exists. Types and
-//! layouts are cudarc's bindings, but the functions return plain integers: a driver newer than
+//! The driver is opened with `dlopen`, so the crate builds and starts where no CUDA exists. Types
+//! and layouts are cudarc's bindings, but the functions return plain integers: a driver newer than
 //! the bindings may answer with codes that their Rust enum does not have.
 
 #[cfg(test)]
@@ -109,6 +109,8 @@ driver_table! {
     cuStreamEndCapture(CUstream, *mut CUgraph);
     cuEventCreate(*mut CUevent, c_uint);
     cuEventRecord(CUevent, CUstream);
+    cuEventRecordWithFlags(CUevent, CUstream, c_uint);
+    cuEventElapsedTime(*mut f32, CUevent, CUevent);
     cuEventSynchronize(CUevent);
     cuEventDestroy_v2(CUevent);
     cuGraphInstantiateWithFlags(*mut CUgraphExec, CUgraph, u64);

@@ -53,7 +53,8 @@ impl Stream {
         let code = unsafe { (self.context.driver.cuMemsetD8Async)(address, 0, bytes, self.stream) };
         self.context.check(stage, code)
     }
-    /// Copies `bytes` between two memories, device or pinned; unified addressing finds the direction.
+    /// Copies `bytes` between two memories, device or pinned; unified addressing finds the
+    /// direction.
     pub(crate) fn copy(
         &self,
         stage: &str,
@@ -99,8 +100,8 @@ impl Stream {
         self.context.check("record", code)?;
         Ok(Capture { stream: self, open: true })
     }
-    /// Launches a kernel; during a capture, records it. `values` are the parameters widened to eight
-    /// bytes; the caller has compared their number and sizes with the kernel's signature.
+    /// Launches a kernel; during a capture, records it. `values` are the parameters widened to
+    /// eight bytes; the caller has compared their number and sizes with the kernel's signature.
     pub(crate) fn launch(
         &self,
         stage: &str,
@@ -133,7 +134,8 @@ impl Stream {
             attrs: &mut attribute,
             numAttrs: u32::from(shape.overlap),
         };
-        // SAFETY: the function belongs to this context; each parameter slot is eight readable bytes.
+        // SAFETY: the function belongs to this context; each parameter slot is eight readable
+        // bytes.
         let code = unsafe {
             (self.context.driver.cuLaunchKernelEx)(
                 &config,
@@ -209,12 +211,39 @@ impl Event {
     /// An event that counts as passed until it is recorded.
     pub(crate) fn new(context: &Arc<Context>) -> Result<Self> {
         const BLOCKING_NO_TIMING: c_uint = 1 | 2;
+        Self::with_flags(context, BLOCKING_NO_TIMING)
+    }
+    /// An event that also notes the time.
+    pub(crate) fn timed(context: &Arc<Context>) -> Result<Self> {
+        const BLOCKING: c_uint = 1;
+        Self::with_flags(context, BLOCKING)
+    }
+    fn with_flags(context: &Arc<Context>, flags: c_uint) -> Result<Self> {
         context.enter("open")?;
         let mut event = null_mut();
         // SAFETY: writes one handle.
-        let code = unsafe { (context.driver.cuEventCreate)(&mut event, BLOCKING_NO_TIMING) };
+        let code = unsafe { (context.driver.cuEventCreate)(&mut event, flags) };
         context.check("open", code)?;
         Ok(Self { context: context.clone(), event })
+    }
+    /// Records the event anew at each replay of the graph that is being captured.
+    pub(crate) fn record_in_graph(&self, stage: &str, stream: &Stream) -> Result<()> {
+        const EXTERNAL: c_uint = 1;
+        self.context.enter(stage)?;
+        let record = self.context.driver.cuEventRecordWithFlags;
+        // SAFETY: two live handles of one context.
+        let code = unsafe { record(self.event, stream.stream, EXTERNAL) };
+        self.context.check(stage, code)
+    }
+    /// Seconds from `earlier` to this event; both must have passed.
+    pub(crate) fn seconds_since(&self, earlier: &Self, stage: &str) -> Result<f64> {
+        self.context.enter(stage)?;
+        let mut milliseconds = 0f32;
+        let elapsed = self.context.driver.cuEventElapsedTime;
+        // SAFETY: two live timed events; writes one value.
+        let code = unsafe { elapsed(&mut milliseconds, earlier.event, self.event) };
+        self.context.check(stage, code)?;
+        Ok(f64::from(milliseconds) / 1e3)
     }
     /// Marks the end of what is on `stream` now.
     pub(crate) fn record(&self, stage: &str, stream: &Stream) -> Result<()> {

@@ -58,3 +58,39 @@ pub(crate) fn causal_conv1d(pass: &mut Pass<'_>, op: CausalConv1d<'_, Cuda>) -> 
         ],
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::fake;
+    use crate::tests::{f32s, i32s, launches, open};
+
+    #[test]
+    fn a_launch_covers_all_rows_and_channels() {
+        let Some(cuda) = open() else { return };
+        for (rows, channels, taps, sequences) in
+            [(1, 8192, 4, 1), (50, 130, 2, 3), (1024, 96, 8, 5)]
+        {
+            let (x, weight) = (f32s(&cuda, &[rows, channels]), f32s(&cuda, &[channels, taps]));
+            let mut state = f32s(&cuda, &[4, taps - 1, channels]);
+            let (lines, mut out) = (i32s(&cuda, &[sequences, 4]), f32s(&cuda, &[rows, channels]));
+            fake::take_grids();
+            let count = launches(&cuda, |pass| {
+                causal_conv1d(
+                    pass,
+                    CausalConv1d {
+                        x: &x,
+                        weight: &weight,
+                        state: &mut state,
+                        sequences: &lines,
+                        out: &mut out,
+                    },
+                )
+            });
+            assert_eq!(count, 1);
+            let [columns, pieces, _] = fake::take_grids()[0];
+            assert!(columns as usize * 128 >= channels);
+            assert_eq!(pieces as usize, rows.div_ceil(16) + sequences);
+        }
+    }
+}

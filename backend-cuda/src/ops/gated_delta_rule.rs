@@ -210,3 +210,44 @@ fn recurrent(
     args.extend(sizes(op, geometry));
     pass.launch(launch, &args)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{f32s, i32s, launches, open};
+
+    #[test]
+    fn the_shape_of_the_pass_chooses_the_form() {
+        let Some(cuda) = open() else { return };
+        for key_dim in [16, 32, 64, 128] {
+            for (rows, sequences, expected) in
+                [(1, 1, 1), (4, 1, 1), (95, 1, 1), (96, 1, 2), (256, 64, 1), (1024, 4, 2)]
+            {
+                let (key_heads, value_heads, value_dim) = (2, 6, 48);
+                let columns = 2 * key_heads * key_dim + value_heads * value_dim;
+                let qkv = f32s(&cuda, &[rows, columns]);
+                let ba = f32s(&cuda, &[rows, 2 * value_heads]);
+                let head_constants = f32s(&cuda, &[2, value_heads]);
+                let mut state = f32s(&cuda, &[3, value_heads, key_dim, value_dim]);
+                let lines = i32s(&cuda, &[sequences, 4]);
+                let mut out = f32s(&cuda, &[rows, value_heads * value_dim]);
+                let count = launches(&cuda, |pass| {
+                    gated_delta_rule(
+                        pass,
+                        GatedDeltaRule {
+                            qkv: &qkv,
+                            ba: &ba,
+                            head_constants: &head_constants,
+                            state: &mut state,
+                            sequences: &lines,
+                            key_heads,
+                            head_map: HeadMap::Divide,
+                            out: &mut out,
+                        },
+                    )
+                });
+                assert_eq!(count, expected, "{key_dim} {rows}/{sequences}");
+            }
+        }
+    }
+}

@@ -1,26 +1,26 @@
 //! `linear`: few rows by `linear_rows`, many by `linear_tiles`.
 
-use super::grid_rows;
-use super::linear_plan::{
-    Tiling, dequantize_kernel, eights, few_rows, rows_kernel, rows_shape, tiling,
-};
+use super::linear_plan::{dequantize_kernel, eights, few_rows, rows_kernel, rows_shape, tiling};
+use super::{grid_rows, stride};
 use crate::memory::Scratch;
 use crate::pass::{Arg, Kernel, Launch, index32};
 use crate::repack::{Layout, TILE_ROWS};
-use crate::weight::{Part, Records};
+use crate::weight::Part;
 use crate::{Cuda, Pass};
 use forge_core::backend::Weight;
 use forge_core::ops::Ops;
 use forge_core::tensor::Tensor;
 use forge_core::weights::quant::StorageType;
-use forge_core::{Error, Result, check};
+use forge_core::{Result, check};
 
 const S16: Kernel = Kernel::new("quantize_activations", "quantize_activations_s16");
 const PAIRS: Kernel = Kernel::new("quantize_activations", "quantize_activations_pairs");
 const TILES: Kernel = Kernel::new("quantize_activations", "quantize_activations_tiles");
 
-/// f16 weights of one slab: small enough to stay in the L2 cache between the kernels that write and
-/// read it.
+const OP: &str = "linear";
+
+/// f16 weights of one slab, if that fills the device: they then stay in the L2 cache between the
+/// kernels that write and read them.
 const SLAB_BYTES: usize = 32 << 20;
 
 /// A form of the activations that a kernel multiplies.
@@ -49,7 +49,8 @@ pub(crate) fn quantize(
     x: &Tensor<Cuda>,
     form: Form,
 ) -> Result<Activations> {
-    let (rows, columns) = (grid_rows(op, x.rows())?, index32(op, "columns", x.row_len())?);
+    let rows = grid_rows(op, x.rows())?;
+    let columns = index32(op, "columns", x.row_len())?;
     let groups = columns.div_ceil(256) * 8;
     let (rows_held, width) = (x.rows(), groups as usize);
     let (kernel, quant_bytes, scales, grid) = match form {
@@ -66,14 +67,7 @@ pub(crate) fn quantize(
     let launch = Launch::new(op, kernel).grid(grid.0, grid.1, 1).block(256).overlap();
     pass.launch(
         launch,
-        &[
-            x.into(),
-            (x.row_stride as u64).into(),
-            columns.into(),
-            groups.into(),
-            (&quants).into(),
-            (&scales).into(),
-        ],
+        &[x.into(), stride(x), columns.into(), groups.into(), (&quants).into(), (&scales).into()],
     )?;
     Ok(Activations { quants, scales, groups })
 }
@@ -84,14 +78,6 @@ pub(crate) fn rows_form(storage: StorageType) -> Form {
         StorageType::F32 | StorageType::F16 | StorageType::Bf16 => Form::Pairs,
         _ => Form::S16,
     }
-}
-
-/// Parts of a weight that was uploaded for products.
-pub(crate) fn product_parts<'w>(op: &'static str, w: &'w Weight<Cuda>) -> Result<&'w [Part]> {
-    if w.storage.parts.is_empty() {
-        return Err(Error::unsupported(op, "the weight was uploaded for lookups only"));
-    }
-    Ok(&w.storage.parts)
 }
 
 /// Entries that experts chose, sorted by `moe_group`.
@@ -124,9 +110,7 @@ pub(crate) struct RowsLaunch<'a> {
 /// Multiplies all rows (or all segments) with a part.
 pub(crate) fn launch_rows(pass: &mut Pass<'_>, launch: RowsLaunch<'_>) -> Result<()> {
     let RowsLaunch { op, part, x, x_rows, eights, segments, out } = launch;
-    let records = part.records;
-    let (tiles, chunks) =
-        (index32(op, "tiles", records.tiles)?, index32(op, "chunks", records.chunks)?);
+    let (tiles, chunks) = (index32(op, "tiles", part.tiles)?, index32(op, "chunks", part.chunks)?);
     let layers = segments.as_ref().map_or(x_rows.div_ceil(8 * eights), |s| s.count);
     let shape = rows_shape(
         Layout::of(part.storage).bytes as u32,
@@ -148,8 +132,8 @@ pub(crate) fn launch_rows(pass: &mut Pass<'_>, launch: RowsLaunch<'_>) -> Result
     pass.launch(
         launch.grid(blocks, layers, 1),
         &[
-            Arg::Bytes(&part.buffer, 0),
-            Arg::Bytes(&part.buffer, records.scale_offset),
+            (&part.buffer).into(),
+            Arg::Bytes(&part.buffer, part.scale_offset),
             index32(op, "rows", part.rows)?.into(),
             tiles.into(),
             chunks.into(),
@@ -157,7 +141,7 @@ pub(crate) fn launch_rows(pass: &mut Pass<'_>, launch: RowsLaunch<'_>) -> Result
             (&x.scales).into(),
             x.groups.into(),
             out.into(),
-            (out.row_stride as u64).into(),
+            stride(out),
             x_rows.into(),
             table,
             order,
@@ -174,34 +158,32 @@ fn launch_tiles(
     tokens: u32,
     out: &Tensor<Cuda>,
 ) -> Result<()> {
-    const OP: &str = "linear";
-    let records = part.records;
     let layout = Layout::of(part.storage);
-    let steps = records.chunks * layout.columns / 16;
+    let steps = part.chunks * layout.columns / 16;
+    let tiling = tiling(index32(OP, "rows", part.rows)?, tokens, pass.sms());
     // F16 records are what the kernel reads; other types become that, a slab at a time.
     let (slab_tiles, slab) = if part.storage == StorageType::F16 {
-        (records.tiles, None)
+        (part.tiles, None)
     } else {
-        let tiles = (SLAB_BYTES / (steps * 512) / 8 * 8).max(8).min(records.tiles);
+        let tiles = tiling.slab_tiles(tokens, pass.sms(), steps * 512, SLAB_BYTES);
+        let tiles = tiles.min(part.tiles);
         (tiles, Some(pass.scratch(tiles * steps * 512)?))
     };
-    for first in (0..records.tiles).step_by(slab_tiles.max(1)) {
-        let tiles = slab_tiles.min(records.tiles - first);
+    for first in (0..part.tiles).step_by(slab_tiles.max(1)) {
+        let tiles = slab_tiles.min(part.tiles - first);
         let rows = (part.rows - first * TILE_ROWS).min(tiles * TILE_ROWS);
-        let scales = Arg::Bytes(&part.buffer, records.scale_offset + first * TILE_ROWS * 4);
+        let scales = Arg::Bytes(&part.buffer, part.scale_offset + first * TILE_ROWS * 4);
         let weights = match &slab {
-            None => Arg::Bytes(&part.buffer, 0),
+            None => (&part.buffer).into(),
             Some(slab) => {
-                dequantize(pass, part, records, (first, tiles), slab)?;
+                dequantize(pass, part, (first, tiles), slab)?;
                 slab.into()
             }
         };
-        let Tiling { kernel, rows: block_rows, tokens: block_tokens, shared_bytes } =
-            tiling(index32(OP, "rows", rows)?, tokens, pass.sms());
-        let launch = Launch::new(OP, kernel)
-            .grid(tokens.div_ceil(block_tokens), (rows as u32).div_ceil(block_rows), 1)
-            .block(128)
-            .shared(shared_bytes)
+        let launch = Launch::new(OP, tiling.kernel)
+            .grid(tokens.div_ceil(tiling.tokens), (rows as u32).div_ceil(tiling.rows), 1)
+            .block(tiling.threads)
+            .shared(tiling.shared_bytes)
             .overlap();
         let columns = out.columns(first * TILE_ROWS..first * TILE_ROWS + rows)?;
         pass.launch(
@@ -218,7 +200,7 @@ fn launch_tiles(
                 tokens.into(),
                 (x.groups * 2).into(),
                 (&columns).into(),
-                (columns.row_stride as u64).into(),
+                stride(&columns),
             ],
         )?;
     }
@@ -228,12 +210,10 @@ fn launch_tiles(
 fn dequantize(
     pass: &mut Pass<'_>,
     part: &Part,
-    records: Records,
     (first, tiles): (usize, usize),
     target: &Scratch,
 ) -> Result<()> {
-    const OP: &str = "linear";
-    let items = index32(OP, "records", tiles * records.chunks)?;
+    let items = index32(OP, "records", tiles * part.chunks)?;
     let launch = Launch::new(OP, dequantize_kernel(part.storage))
         .grid(items.div_ceil(8), 1, 1)
         .block(256)
@@ -241,11 +221,11 @@ fn dequantize(
     pass.launch(
         launch,
         &[
-            Arg::Bytes(&part.buffer, 0),
-            Arg::Bytes(&part.buffer, records.scale_offset),
+            (&part.buffer).into(),
+            Arg::Bytes(&part.buffer, part.scale_offset),
             index32(OP, "tiles", first)?.into(),
             index32(OP, "tiles", tiles)?.into(),
-            index32(OP, "chunks", records.chunks)?.into(),
+            index32(OP, "chunks", part.chunks)?.into(),
             target.into(),
         ],
     )
@@ -257,15 +237,13 @@ pub(crate) fn linear(
     w: &Weight<Cuda>,
     out: &mut Tensor<Cuda>,
 ) -> Result<()> {
-    const OP: &str = "linear";
-    check::linear(x, w, out)?;
-    let (rows, columns) = (grid_rows(OP, x.rows())?, index32(OP, "columns", w.columns)?);
-    if rows == 0 || columns == 0 {
+    let rows = grid_rows(OP, check::linear(x, w, out)?)?;
+    if rows == 0 {
         return Ok(());
     }
     let (mut s16, mut pairs, mut tiles) = (None, None, None);
     let mut first = 0;
-    for part in product_parts(OP, w)? {
+    for part in w.storage.parts(OP)? {
         let target = out.columns(first..first + part.rows)?;
         first += part.rows;
         if few_rows(part.storage, rows) {

@@ -108,28 +108,53 @@ pub(crate) struct Tiling {
     pub(crate) rows: u32,
     /// Tokens of a block.
     pub(crate) tokens: u32,
+    pub(crate) threads: u32,
     pub(crate) shared_bytes: u32,
+    /// Blocks of an SM.
+    pub(crate) on_sm: u32,
 }
 
-/// The variant that finishes first: a tile costs its area over the share of the peak that its
-/// shape reaches (by bytes read from shared memory for each product), and the last wave of blocks
-/// may leave SMs idle.
+impl Tiling {
+    const fn new(entry: &'static str, rows: u32, tokens: u32, threads: u32, on_sm: u32) -> Self {
+        let kernel = Kernel::new("linear_tiles", entry);
+        Self { kernel, rows, tokens, threads, shared_bytes: 3 * (rows + tokens) * 64, on_sm }
+    }
+    /// Blocks that cover a product.
+    fn blocks(&self, rows: u32, tokens: u32) -> u32 {
+        rows.div_ceil(self.rows).saturating_mul(tokens.div_ceil(self.tokens))
+    }
+    /// Tiles of 16 rows that whole waves of blocks take: at least as many as fill the device once,
+    /// and more as long as their f16 weights stay below `bytes`.
+    pub(crate) fn slab_tiles(
+        &self,
+        tokens: u32,
+        sms: u32,
+        tile_bytes: usize,
+        bytes: usize,
+    ) -> usize {
+        let wave = (sms * self.on_sm / tokens.div_ceil(self.tokens)).max(1) as usize;
+        let wave = wave * self.rows as usize / 16;
+        wave * (bytes / (wave * tile_bytes)).max(1)
+    }
+}
+
+/// Variants of `linear_tiles` and the share of the peak that their shape reaches, in percent: small
+/// blocks read their operands more often, from L2 and from shared memory.
+const TILINGS: [(Tiling, u64); 4] = [
+    (Tiling::new("linear_tiles_256x128", 256, 128, 256, 1), 100),
+    (Tiling::new("linear_tiles_128x128", 128, 128, 128, 2), 85),
+    (Tiling::new("linear_tiles_64x128", 64, 128, 128, 3), 65),
+    (Tiling::new("linear_tiles_64x64", 64, 64, 128, 4), 50),
+];
+
+/// The variant that finishes first: blocks of an SM share it, and the last wave may leave SMs idle.
 pub(crate) fn tiling(rows: u32, tokens: u32, sms: u32) -> Tiling {
-    // Name, rows, tokens, blocks of an SM, share of the peak in percent.
-    const VARIANTS: [(&str, u32, u32, u32, u64); 3] = [
-        ("linear_tiles_128x128", 128, 128, 2, 100),
-        ("linear_tiles_64x128", 64, 128, 3, 80),
-        ("linear_tiles_64x64", 64, 64, 4, 60),
-    ];
-    let cost = |&(_, block_rows, block_tokens, on_sm, share): &(_, u32, u32, u32, u64)| {
-        let blocks = rows.div_ceil(block_rows) * tokens.div_ceil(block_tokens);
-        let (waves, rest) = (blocks / (sms * on_sm), blocks % (sms * on_sm));
-        let rounds = u64::from(waves * on_sm + rest.div_ceil(sms));
-        rounds * u64::from(block_rows * block_tokens) * 100 / share
+    let cost = |(tiling, share): &(Tiling, u64)| {
+        let (blocks, wave) = (tiling.blocks(rows, tokens), sms * tiling.on_sm);
+        let rounds = u64::from(blocks / wave * tiling.on_sm + (blocks % wave).div_ceil(sms));
+        rounds * u64::from(tiling.rows * tiling.tokens) * 100 / share
     };
-    let (entry, rows, tokens, ..) = VARIANTS.into_iter().min_by_key(cost).unwrap_or(VARIANTS[0]);
-    let kernel = Kernel::new("linear_tiles", entry);
-    Tiling { kernel, rows, tokens, shared_bytes: 3 * (rows + tokens) * 64 }
+    TILINGS.iter().min_by_key(|variant| cost(variant)).unwrap_or(&TILINGS[0]).0
 }
 
 #[cfg(test)]
@@ -168,8 +193,17 @@ mod tests {
 
     #[test]
     fn large_products_take_large_tiles() {
-        assert_eq!(tiling(4096, 1024, 132).rows, 128);
+        assert_eq!(tiling(4096, 1024, 132).rows, 256);
         assert_eq!(tiling(64, 65, 132).tokens, 64);
+    }
+
+    #[test]
+    fn slabs_are_whole_waves() {
+        let large = TILINGS[0].0;
+        // 16 blocks of 256 rows beside 8 of tokens fill 128 of 132 SMs.
+        assert_eq!(large.slab_tiles(1024, 132, 5120 * 32, 32 << 20), 256);
+        assert_eq!(large.slab_tiles(1024, 132, 1024 * 32, 32 << 20), 4 * 256);
+        assert!(large.slab_tiles(100_000, 132, 5120 * 32, 32 << 20) >= 16);
     }
 
     #[test]

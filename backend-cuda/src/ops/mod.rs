@@ -65,6 +65,10 @@ fn warps(launch: Launch, tasks: u32) -> Launch {
 }
 
 impl Ops<Cuda> for Pass<'_> {
+    fn mark(&mut self) -> Result<()> {
+        Pass::mark(self)
+    }
+
     fn embed(
         &mut self,
         ids: &Tensor<Cuda>,

@@ -1,6 +1,6 @@
 //! `moe_linear`: entries grouped by expert, then `linear_rows` for each group.
 
-use super::linear::{RowsLaunch, Segments, launch_rows, product_parts, quantize, rows_form};
+use super::linear::{RowsLaunch, Segments, launch_rows, quantize, rows_form};
 use super::linear_plan::eights;
 use super::{contiguous, grid_rows};
 use crate::pass::{Kernel, Launch, index32};
@@ -23,11 +23,10 @@ pub(crate) fn moe_linear(
     ids: &Tensor<Cuda>,
     out: &mut Tensor<Cuda>,
 ) -> Result<()> {
-    let (_, k, shared) = check::moe_linear(x, w, ids, out)?;
+    let (rows, k, shared) = check::moe_linear(x, w, ids, out)?;
     contiguous(OP, "ids", ids)?;
-    let (x_rows, columns) = (grid_rows(OP, x.rows())?, index32(OP, "columns", w.columns)?);
-    let entries = index32(OP, "entries", ids.shape.len())?;
-    if entries == 0 || columns == 0 {
+    let (entries, x_rows) = (index32(OP, "entries", rows * k)?, grid_rows(OP, x.rows())?);
+    if entries == 0 {
         return Ok(());
     }
     let share = if shared { index32(OP, "experts of a row", k)? } else { 1 };
@@ -39,7 +38,7 @@ pub(crate) fn moe_linear(
     }
     let experts = w.experts as u32;
     // A row rarely names an expert twice, so an expert has at most about as many entries as rows.
-    let eights = eights(index32(OP, "rows", ids.rows())?);
+    let eights = eights(grid_rows(OP, rows)?);
     let width = 8 * eights;
     let count = entries.min(entries / width + experts + 1);
     if count > MAX_SEGMENTS {
@@ -64,7 +63,7 @@ pub(crate) fn moe_linear(
     )?;
     let mut activations: Vec<(_, _)> = Vec::new();
     let mut first = 0;
-    for part in product_parts(OP, w)? {
+    for part in w.storage.parts(OP)? {
         let target = out.columns(first..first + part.rows)?;
         first += part.rows;
         let form = rows_form(part.storage);

@@ -338,6 +338,10 @@ fn simple(pass: &mut Pass<'_>, op: &PagedAttention<'_, Cuda>, geometry: &Geometr
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ffi::fake;
+    use crate::tests::{f32s, i32s, launches, open};
+    use forge_core::kv::{KvLayout, KvPool};
+    use forge_core::tensor::Heads;
 
     fn geometry(head_dim: u32, kv_type: KvType) -> Geometry {
         Geometry {
@@ -369,6 +373,46 @@ mod tests {
                 let small = geometry(head_dim, kv_type);
                 assert!(prefill_shared_bytes(&small, 128, 64) <= 99 << 10);
                 assert!(decode_shared_bytes(&small, 4, 4) <= 98 << 10);
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_of_pass_launches_for_every_kv_type() {
+        let Some(cuda) = open() else { return };
+        let kv_types = [KvType::F32, KvType::F16, KvType::Bf16, KvType::Q8_0, KvType::Fp8];
+        let sizes = [16, 32, 64, 128, 256];
+        for (kv_type, head_dim) in kv_types.into_iter().flat_map(|t| sizes.map(|d| (t, d))) {
+            let layout = KvLayout { kv_type, kv_heads: 2, head_dim };
+            let pool = KvPool::new(&cuda, layout, 8).unwrap();
+            // Rows, sequences, and launches of the kernels for tensor cores.
+            for (rows, sequences, fast) in [(1, 1, 2), (3, 1, 2), (40, 1, 1), (8, 8, 2), (99, 3, 3)]
+            {
+                let q = f32s(&cuda, &[rows, 12 * 2 * head_dim]);
+                let q = Heads::strided(q, 12, 2 * head_dim, head_dim).unwrap();
+                let mut out = f32s(&cuda, &[rows, 12 * head_dim]);
+                let table = i32s(&cuda, &[sequences, 8]);
+                let lines = i32s(&cuda, &[sequences, SEQUENCE_FIELDS]);
+                fake::take_grids();
+                let count = launches(&cuda, |pass| {
+                    paged_attention(
+                        pass,
+                        PagedAttention {
+                            q: &q,
+                            pool: &pool,
+                            sequences: &lines,
+                            block_table: &table,
+                            scale: 1.0,
+                            out: &mut out,
+                        },
+                    )
+                });
+                let simple = kv_type == KvType::F32 || head_dim < 64;
+                // One split needs no sum of splits.
+                let first = fake::take_grids()[0];
+                let one_split = rows <= 8 * sequences && first[0] <= 3;
+                let expected = if simple || one_split { 1 } else { fast };
+                assert!(count == expected, "{kv_type:?} {head_dim} {rows}/{sequences}: {count}");
             }
         }
     }

@@ -8,8 +8,8 @@ use forge_core::{Result, check};
 
 const MAX_THREADS: usize = 1024;
 
-/// Kernel and threads of a block: the vector form with the fewest groups of 4 columns per thread that
-/// keeps a row in registers, else the form for any shape.
+/// Kernel and threads of a block: the vector form with the fewest groups of 4 columns per thread
+/// that keeps a row in registers, else the form for any shape.
 fn choose(columns: usize, aligned: bool) -> (usize, u32) {
     let groups = columns / 4;
     let threads = |count: usize| count.next_multiple_of(32).clamp(32, MAX_THREADS) as u32;

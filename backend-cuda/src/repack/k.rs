@@ -80,22 +80,15 @@ fn nibble_pairs(qs: &[u8], row: &mut Row<'_>) {
     }
 }
 
-/// d and dmin, then the 6-bit scales and minimums split into nibbles and upper bits.
+/// d and dmin, then the 6-bit scales and minimums: the last four minimums in the bits left over.
 fn q45_header(block: &[u8], header: &mut [u8]) {
     let s = &block[4..16];
-    let (mut low_scales, mut low_minimums, mut high) = (0u32, 0u32, 0u32);
-    for j in 0..8 {
-        let (scale, minimum) = if j < 4 {
-            (s[j] & 63, s[j + 4] & 63)
-        } else {
-            (s[j + 4] & 15 | s[j - 4] >> 6 << 4, s[j + 4] >> 4 | s[j] >> 6 << 4)
-        };
-        low_scales |= u32::from(scale & 15) << (4 * j);
-        low_minimums |= u32::from(minimum & 15) << (4 * j);
-        high |= u32::from(scale >> 4) << (2 * j) | u32::from(minimum >> 4) << (16 + 2 * j);
-    }
     header[..4].copy_from_slice(&block[..4]);
-    header[4..8].copy_from_slice(&low_scales.to_le_bytes());
-    header[8..12].copy_from_slice(&low_minimums.to_le_bytes());
-    header[12..16].copy_from_slice(&high.to_le_bytes());
+    for j in 0..4 {
+        let last_scale = s[j + 8] & 15 | s[j] >> 6 << 4;
+        let last_minimum = s[j + 8] >> 4 | s[j + 4] >> 6 << 4;
+        header[4 + j] = s[j] & 63 | last_minimum << 6;
+        header[8 + j] = last_scale | last_minimum >> 2 << 6;
+        header[12 + j] = s[j + 4] & 63 | last_minimum >> 4 << 6;
+    }
 }

@@ -150,8 +150,9 @@ fn scale(
         }
         S::Q4_K | S::Q5_K => {
             let v = record.quad(if storage == S::Q4_K { 2048 } else { 2560 } + slot * 16);
-            let sc = v[1] >> (4 * i) & 15 | (v[3] >> (2 * i) & 3) << 4;
-            let mn = v[2] >> (4 * i) & 15 | (v[3] >> (16 + 2 * i) & 3) << 4;
+            let last = v[1] >> 6 & 0x0303_0303 | v[2] >> 4 & 0x0c0c_0c0c | v[3] >> 2 & 0x3030_3030;
+            let sc = byte(v[1 + i / 4] & 0x3f3f_3f3f, i & 3);
+            let mn = byte(if i < 4 { v[3] & 0x3f3f_3f3f } else { last }, i & 3);
             (Record::half(v[0], 0) * sc as f32, Record::half(v[0], 1) * mn as f32)
         }
         S::Q6_K => {

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::ids::{SequenceId, SlotId, TokenId};
 use crate::kv::{BLOCK_TOKENS, KvType};
 use crate::model::{Cache, CacheOptions, Model, PassShape, StepInputs, Workspace};
+use crate::profile::{Metered, OpTotal, totals};
 use block_pool::BlockPool;
 use programs::Programs;
 use sampling::Sampler;
@@ -96,6 +97,15 @@ pub struct Engine<B: Backend> {
     next_id: u64,
     logits: Vec<f32>,
     events: Vec<Event>,
+    profile: Profile,
+}
+
+/// Profiling of single steps.
+enum Profile {
+    Off,
+    /// The next pass is timed.
+    Wanted,
+    Done(Vec<OpTotal>),
 }
 
 impl<B: Backend> Engine<B> {
@@ -135,6 +145,7 @@ impl<B: Backend> Engine<B> {
             running: Vec::new(),
             next_id: 0,
             events: Vec::new(),
+            profile: Profile::Off,
         })
     }
 
@@ -217,6 +228,20 @@ impl<B: Backend> Engine<B> {
             self.run(&planned)?;
         }
         Ok(std::mem::take(&mut self.events))
+    }
+
+    /// Runs one step with a timer around every op; the tokens are the same. Returns the events and
+    /// the ops, longest first. Timers cost time themselves, most of all on short ops.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] on a backend without timers; device errors.
+    pub fn profile_step(&mut self) -> Result<(Vec<Event>, Vec<OpTotal>)> {
+        self.profile = Profile::Wanted;
+        let events = self.step();
+        match std::mem::replace(&mut self.profile, Profile::Off) {
+            Profile::Done(ops) => Ok((events?, ops)),
+            Profile::Off | Profile::Wanted => Ok((events?, Vec::new())),
+        }
     }
 
     /// Moves waiting requests into slots while slots and blocks last.
@@ -311,12 +336,26 @@ impl<B: Backend> Engine<B> {
         let inputs = self.inputs.view(shape)?;
         let (backend, model) = (&self.backend, &self.model);
         let (work, cache) = (&self.work, &mut self.cache);
-        let program = self.programs.get_or_record(shape, || {
-            let mut work = work.view(shape)?;
-            backend.record(|pass| model.forward(pass, &inputs, &mut work, cache))
-        })?;
         inputs.write(backend, &batch)?;
-        backend.submit(program)?;
+        if matches!(self.profile, Profile::Wanted) {
+            let context = batch.sequences.iter().map(|s| s.length as usize).sum();
+            let mut work = work.view(shape)?;
+            let mut records = Vec::new();
+            let program = backend.record(|pass| {
+                let mut metered = Metered::new(pass, context);
+                model.forward(&mut metered, &inputs, &mut work, cache)?;
+                records = metered.finish()?;
+                Ok(())
+            })?;
+            let times = backend.op_times(&program)?;
+            self.profile = Profile::Done(totals(&records, &times));
+        } else {
+            let program = self.programs.get_or_record(shape, || {
+                let mut work = work.view(shape)?;
+                backend.record(|pass| model.forward(pass, &inputs, &mut work, cache))
+            })?;
+            backend.submit(program)?;
+        }
         let tokens = if batch.out_rows.is_empty() {
             Vec::new()
         } else {

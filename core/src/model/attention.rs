@@ -22,7 +22,7 @@ impl<B: Backend> Attention<B> {
     /// `work.delta = attention(work.normed)`.
     pub(super) fn forward(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         model: &Model<B>,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,

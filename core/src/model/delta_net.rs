@@ -25,7 +25,7 @@ impl<B: Backend> DeltaNet<B> {
     /// `work.delta = delta_net(work.normed)`; `conv` and `recurrent` advance by the rows.
     pub(super) fn forward(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         model: &Model<B>,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,

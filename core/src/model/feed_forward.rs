@@ -33,7 +33,7 @@ pub enum FeedForward<B: Backend> {
 
 impl<B: Backend> FeedForward<B> {
     /// `work.delta = feed_forward(work.normed)`.
-    pub(super) fn forward(&self, pass: &mut B::Pass<'_>, work: &mut Workspace<B>) -> Result<()> {
+    pub(super) fn forward(&self, pass: &mut impl Ops<B>, work: &mut Workspace<B>) -> Result<()> {
         match self {
             Self::Dense { gate_up, down } => {
                 let mut scratch = work.gate_up.columns(0..gate_up.rows)?;

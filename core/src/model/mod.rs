@@ -46,8 +46,10 @@ pub struct Model<B: Backend> {
     pub frequencies: Tensor<B>,
     /// Draft head.
     pub mtp: Option<Mtp<B>>,
-    /// Bytes of all weights as stored.
+    /// Bytes of the weights in device memory, as stored in the checkpoint.
     pub weight_bytes: u64,
+    /// Bytes of weights that a decode step of one row reads.
+    pub step_bytes: u64,
 }
 
 /// One decoder layer.
@@ -87,7 +89,7 @@ impl<B: Backend> Model<B> {
     /// Shape errors and what the backend cannot record.
     pub fn forward(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,
         cache: &mut Cache<B>,
@@ -106,7 +108,7 @@ impl<B: Backend> Model<B> {
     /// As [`Model::forward`].
     pub fn embed(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,
     ) -> Result<()> {
@@ -120,7 +122,7 @@ impl<B: Backend> Model<B> {
     /// As [`Model::forward`].
     pub fn layer(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         index: usize,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,
@@ -134,7 +136,7 @@ impl<B: Backend> Model<B> {
     ///
     /// # Errors
     /// As [`Model::forward`].
-    pub fn final_norm(&self, pass: &mut B::Pass<'_>, work: &mut Workspace<B>) -> Result<()> {
+    pub fn final_norm(&self, pass: &mut impl Ops<B>, work: &mut Workspace<B>) -> Result<()> {
         let eps = self.config.rms_norm_eps;
         pass.add_rms_norm(&work.delta, &mut work.x, &self.norm, eps, &mut work.hidden)
     }
@@ -145,7 +147,7 @@ impl<B: Backend> Model<B> {
     /// As [`Model::forward`].
     pub fn head(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,
     ) -> Result<()> {
@@ -162,7 +164,7 @@ impl<B: Backend> Layer<B> {
     /// Mixer and feed-forward, each behind its norm. `first`: nothing waits in `work.delta`.
     pub(crate) fn forward(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         model: &Model<B>,
         first: bool,
         inputs: &StepInputs<B>,

@@ -39,7 +39,7 @@ impl<B: Backend> Model<B> {
     /// [`Error::Unsupported`] without an MTP block; as [`Model::forward`].
     pub fn mtp_forward(
         &self,
-        pass: &mut B::Pass<'_>,
+        pass: &mut impl Ops<B>,
         source: MtpSource,
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,

@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::tensor::{DType, Shape, Tensor, shape_error};
 use crate::weights::host::HostTensor;
 use std::sync::{Arc, RwLock};
+use std::time::Instant;
 
 /// Host memory in 4-byte words behind a lock that is never contended: it turns a buffer used both
 /// as input and output into an error.
@@ -35,6 +36,13 @@ pub struct CpuBuffer(Arc<RwLock<Vec<u32>>>);
 /// The CPU reference backend.
 pub struct Cpu {
     info: DeviceInfo,
+}
+
+/// A closed recording.
+pub struct CpuProgram {
+    steps: Vec<Step>,
+    /// Steps before each mark.
+    marks: Vec<usize>,
 }
 
 /// One recorded op.
@@ -64,7 +72,7 @@ impl Backend for Cpu {
     type Buffer = CpuBuffer;
     type Storage = Arc<Vec<HostTensor>>;
     type Pass<'b> = CpuPass;
-    type Program = Vec<Step>;
+    type Program = CpuProgram;
 
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -126,11 +134,21 @@ impl Backend for Cpu {
     ) -> Result<Self::Program> {
         let mut pass = CpuPass::default();
         body(&mut pass)?;
-        Ok(pass.steps)
+        Ok(CpuProgram { steps: pass.steps, marks: pass.marks })
     }
 
     fn submit(&self, program: &Self::Program) -> Result<()> {
-        program.iter().try_for_each(|step| step())
+        program.steps.iter().try_for_each(|step| step())
+    }
+
+    fn op_times(&self, program: &Self::Program) -> Result<Vec<f64>> {
+        let mut times = Vec::new();
+        for range in program.marks.windows(2) {
+            let start = Instant::now();
+            program.steps[range[0]..range[1]].iter().try_for_each(|step| step())?;
+            times.push(start.elapsed().as_secs_f64());
+        }
+        Ok(times)
     }
 
     fn read(&self, source: &Tensor<Self>, target: &mut [u8]) -> Result<()> {

@@ -15,6 +15,7 @@ use crate::tensor::{Heads, Tensor};
 #[derive(Default)]
 pub struct CpuPass {
     pub(super) steps: Vec<Step>,
+    pub(super) marks: Vec<usize>,
 }
 
 impl CpuPass {
@@ -24,6 +25,11 @@ impl CpuPass {
 }
 
 impl Ops<Cpu> for CpuPass {
+    fn mark(&mut self) -> Result<()> {
+        self.marks.push(self.steps.len());
+        Ok(())
+    }
+
     fn embed(
         &mut self,
         ids: &Tensor<Cpu>,

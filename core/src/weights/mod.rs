@@ -158,4 +158,12 @@ impl Checkpoint {
             .get(name)
             .ok_or_else(|| Error::MissingTensor { path: self.path.clone(), name: name.to_owned() })
     }
+
+    /// Bytes of the weights that go to the device: an embedding that is not also the head stays
+    /// with the host.
+    pub fn device_bytes(&self) -> u64 {
+        let on_device = |name: &str| name != "embed" || self.config.tied_embeddings;
+        let tensors = self.tensors.iter().filter(|(name, _)| on_device(name));
+        tensors.map(|(_, tensor)| tensor.data.len() as u64).sum()
+    }
 }
