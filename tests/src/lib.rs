@@ -5,10 +5,15 @@
 #![allow(clippy::missing_panics_doc, reason = "failing is what these functions are for")]
 
 pub mod backends;
+pub mod bad_input;
 pub mod fixtures;
+pub mod forge_tiny;
 pub mod golden;
 pub mod ops;
+pub mod recall;
 pub mod runner;
+pub mod session;
+//pub mod smollm;
 pub mod tolerance;
 
 pub use forge_core::Backend;
