@@ -19,13 +19,14 @@ pub(super) fn check(source: &str) -> Result<()> {
     }
     let mut rest = source;
     while let Some(tag) = next_tag(&mut rest) {
-        let line = 1 + source.get(..source.len() - rest.len()).map_or(0, line_breaks);
         rest = match tag {
             Tag::Comment => after(rest, "#}"),
             Tag::Block if is_lone_word(rest, "raw") => after_raw(rest),
             Tag::Block | Tag::Print => {
                 let (tokens, end) = scan_expression(rest, tag);
                 if tokens > MAX_EXPRESSION_TOKENS {
+                    let before = source.get(..source.len() - rest.len()).unwrap_or_default();
+                    let line = 1 + before.bytes().filter(|&byte| byte == b'\n').count();
                     let limit = format!("the limit is {MAX_EXPRESSION_TOKENS}");
                     let reason = format!("line {line}: an expression of {tokens} tokens; {limit}");
                     return Err(Error::Template(reason));
@@ -35,10 +36,6 @@ pub(super) fn check(source: &str) -> Result<()> {
         };
     }
     Ok(())
-}
-
-fn line_breaks(text: &str) -> usize {
-    text.bytes().filter(|&byte| byte == b'\n').count()
 }
 
 #[derive(Clone, Copy, PartialEq)]
