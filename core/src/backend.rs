@@ -107,6 +107,26 @@ pub trait Backend: Sized + 'static {
     /// Device errors (on the CPU also those of the ops).
     fn submit(&self, program: &Self::Program) -> Result<()>;
 
+    /// Read bandwidth of device memory in bytes per second, measured where the backend can, else as
+    /// [`DeviceInfo::bandwidth`] has it; 0 if unknown.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn measure_bandwidth(&self) -> Result<f64> {
+        Ok(self.info().bandwidth)
+    }
+
+    /// Runs `program` as [`Backend::submit`] does, waits, and returns the seconds between
+    /// neighbouring marks ([`Ops::mark`]).
+    ///
+    /// # Errors
+    /// [`crate::Error::Unsupported`] on a backend that cannot time its ops; device errors.
+    fn op_times(&self, program: &Self::Program) -> Result<Vec<f64>> {
+        let _ = program;
+        let backend = self.info().backend;
+        Err(crate::Error::unsupported("op times", format!("backend {backend} has no timers")))
+    }
+
     /// Waits for everything submitted and copies the first bytes of the contiguous `source`.
     ///
     /// # Errors

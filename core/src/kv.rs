@@ -101,7 +101,7 @@ impl KvLayout {
     /// # Errors
     /// [`Error::Unsupported`].
     pub fn check(&self) -> Result<()> {
-        if self.kv_type == KvType::Q8_0 && self.head_dim % self.group() != 0 {
+        if self.kv_type == KvType::Q8_0 && !self.head_dim.is_multiple_of(self.group()) {
             return Err(Error::unsupported(
                 "kv type q8_0",
                 format!("head size {} is not a multiple of 32; use f16", self.head_dim),

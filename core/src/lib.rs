@@ -3,14 +3,17 @@
 
 pub mod backend;
 pub mod chat;
+pub mod check;
 pub mod config;
 pub mod convert;
 pub mod engine;
 pub mod error;
 pub mod ids;
+pub mod inspect;
 pub mod kv;
 pub mod model;
 pub mod ops;
+pub mod profile;
 pub mod reference;
 pub mod tensor;
 pub mod tokenizer;

@@ -159,6 +159,11 @@ pub struct MoeCombine<'a, B: Backend> {
 /// [`crate::Error::Unsupported`] on a variant the backend lacks, and never later than at recording.
 #[allow(clippy::missing_errors_doc, reason = "stated once, above")]
 pub trait Ops<B: Backend> {
+    /// Marks a place in the recording; [`Backend::op_times`] gives the time between marks.
+    fn mark(&mut self) -> Result<()> {
+        Ok(())
+    }
+
     /// `out[r] = table[ids[r]]`; zeros for a negative id. `ids` i32 `[R]`, `table` `[V, H]`,
     /// `out` `[R, H]`. An id of `V` or more is the caller's error; backends clamp it.
     fn embed(&mut self, ids: &Tensor<B>, table: &Weight<B>, out: &mut Tensor<B>) -> Result<()>;

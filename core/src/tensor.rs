@@ -226,6 +226,12 @@ pub struct Heads<B: Backend> {
     pub dim: usize,
 }
 
+impl<B: Backend> Clone for Heads<B> {
+    fn clone(&self) -> Self {
+        Self { tensor: self.tensor.clone(), ..*self }
+    }
+}
+
 impl<B: Backend> Heads<B> {
     /// Heads that lie one after the other: `tensor` is `[rows, heads * dim]`.
     ///

@@ -1,3 +1,33 @@
 //! forge: the command line and the server.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod backend;
+mod cli;
+mod generate;
+mod interrupt;
+mod models;
+mod output;
+mod prompt;
+mod reasoning;
+mod session;
+mod stop;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    match cli::Cli::parse().run() {
+        Ok(code) => code,
+        // The reader of our output went away, as `head` does: nobody is left to tell.
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::note(format_args!("error: {}", output::one_line(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}

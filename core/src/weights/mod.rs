@@ -27,12 +27,21 @@
 //! | `mtp.embed_norm`, `mtp.hidden_norm`, `mtp.norm` | `[H]` |
 //! | `mtp.attn_norm`, `mtp.attn.*`, `mtp.ffn_norm`, `mtp.ffn.*` / `mtp.moe.*` | as a layer |
 
+pub(crate) mod canonical;
+mod generation;
 pub mod gguf;
 pub mod host;
+mod layout;
 pub mod mmap;
+mod names_gguf;
+pub(crate) mod names_hf;
 pub mod open;
 pub mod quant;
 pub mod safetensors;
+#[cfg(test)]
+pub(crate) mod samples;
+#[cfg(test)]
+mod testing;
 pub mod ytf;
 
 use crate::config::ModelConfig;
@@ -43,7 +52,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Where the tokenizer of a checkpoint comes from.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TokenizerSource {
     /// The text of a `tokenizer.json`.
     Json(String),
@@ -52,7 +62,8 @@ pub enum TokenizerSource {
 }
 
 /// `tokenizer.ggml.*` of a GGUF file.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GgufVocabulary {
     /// `model`: `gpt2` (byte-level BPE) or `llama` (SentencePiece).
     pub model: String,
@@ -146,5 +157,13 @@ impl Checkpoint {
         self.tensors
             .get(name)
             .ok_or_else(|| Error::MissingTensor { path: self.path.clone(), name: name.to_owned() })
+    }
+
+    /// Bytes of the weights that go to the device: an embedding that is not also the head stays
+    /// with the host.
+    pub fn device_bytes(&self) -> u64 {
+        let on_device = |name: &str| name != "embed" || self.config.tied_embeddings;
+        let tensors = self.tensors.iter().filter(|(name, _)| on_device(name));
+        tensors.map(|(_, tensor)| tensor.data.len() as u64).sum()
     }
 }

@@ -1,7 +1,32 @@
 //! Storage types of weights: block sizes, exact dequantisation, quantisation.
 //! Byte layouts: `docs/ytf.md` and the GGUF specification.
 
+mod block;
+mod dense;
+mod fit;
+pub mod grids;
+mod iq2_xs;
+mod iq2_xxs;
+mod iq3_xxs;
+mod iq4_nl;
+mod iq4_xs;
+mod mxfp4;
+mod q2_k;
+mod q3_k;
+mod q4_0;
+mod q4_1;
+mod q4_k;
+mod q5_0;
+mod q5_1;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+#[cfg(test)]
+mod tests;
+
 use crate::error::{Error, Result};
+use block::{decode_blocks, encode_blocks};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -136,7 +161,7 @@ impl StorageType {
     /// Bytes of a row of `columns` values; `None` if that is not a whole number of blocks.
     pub const fn row_bytes(self, columns: usize) -> Option<usize> {
         let (values, bytes) = self.block();
-        if columns % values != 0 {
+        if !columns.is_multiple_of(values) {
             return None;
         }
         (columns / values).checked_mul(bytes)
@@ -157,18 +182,87 @@ impl StorageType {
     /// # Errors
     /// [`Error::Invalid`] if `bytes` and `out` disagree or hold a broken block.
     pub fn dequantize(self, bytes: &[u8], out: &mut [f32]) -> Result<()> {
-        let _ = (bytes, out);
-        Err(Error::unsupported(format!("type {self}"), "not written yet"))
+        if self.row_bytes(out.len()) != Some(bytes.len()) {
+            let (values, block_bytes) = self.block();
+            return Err(Error::invalid(
+                format!("dequantising {self}"),
+                format!(
+                    "{} bytes for {} values; a block of {values} values has {block_bytes} bytes",
+                    bytes.len(),
+                    out.len()
+                ),
+            ));
+        }
+        self.decode(bytes, out);
+        Ok(())
     }
 
-    /// Quantises `values` (whole blocks) into `out`.
+    /// [`StorageType::dequantize`] without its checks: decodes as many whole blocks as both sides
+    /// hold. Inlined, so that a caller compiled for a wider instruction set gets it vectorised for
+    /// that set; the values are the same either way.
+    #[inline(always)]
+    pub(crate) fn decode(self, bytes: &[u8], out: &mut [f32]) {
+        match self {
+            Self::F32 => decode_blocks::<dense::F32, _>(bytes, out),
+            Self::F16 => decode_blocks::<block::Half, _>(bytes, out),
+            Self::Bf16 => decode_blocks::<dense::Bf16, _>(bytes, out),
+            Self::Q4_0 => decode_blocks::<q4_0::Q4_0, _>(bytes, out),
+            Self::Q4_1 => decode_blocks::<q4_1::Q4_1, _>(bytes, out),
+            Self::Q5_0 => decode_blocks::<q5_0::Q5_0, _>(bytes, out),
+            Self::Q5_1 => decode_blocks::<q5_1::Q5_1, _>(bytes, out),
+            Self::Q8_0 => decode_blocks::<q8_0::Q8_0, _>(bytes, out),
+            Self::Q2_K => decode_blocks::<q2_k::Q2K, _>(bytes, out),
+            Self::Q3_K => decode_blocks::<q3_k::Q3K, _>(bytes, out),
+            Self::Q4_K => decode_blocks::<q4_k::Q4K, _>(bytes, out),
+            Self::Q5_K => decode_blocks::<q5_k::Q5K, _>(bytes, out),
+            Self::Q6_K => decode_blocks::<q6_k::Q6K, _>(bytes, out),
+            Self::Iq2Xxs => decode_blocks::<iq2_xxs::Iq2Xxs, _>(bytes, out),
+            Self::Iq2Xs => decode_blocks::<iq2_xs::Iq2Xs, _>(bytes, out),
+            Self::Iq3Xxs => decode_blocks::<iq3_xxs::Iq3Xxs, _>(bytes, out),
+            Self::Iq4Nl => decode_blocks::<iq4_nl::Iq4Nl, _>(bytes, out),
+            Self::Iq4Xs => decode_blocks::<iq4_xs::Iq4Xs, _>(bytes, out),
+            Self::Mxfp4 => decode_blocks::<mxfp4::Mxfp4, _>(bytes, out),
+        }
+    }
+
+    /// Quantises `values` (whole blocks) and appends the blocks to `out`. F16 and BF16 round to
+    /// nearest even, Q8_0 gives the bits that GGUF's own quantiser gives, and the types of fewer
+    /// bits search for the scales of least squared error.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for types without a quantiser, [`Error::Invalid`] on wrong lengths or
-    /// values that are not finite.
+    /// [`Error::Unsupported`] for types without a quantiser, [`Error::Invalid`] on wrong lengths,
+    /// values that are not finite, or values beyond the range of the type; `out` is then unchanged.
     pub fn quantize(self, values: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        let _ = (values, out);
-        Err(Error::unsupported(format!("quantising to {self}"), "not written yet"))
+        let what = || format!("quantising to {self}");
+        let block_values = self.block().0;
+        if !values.len().is_multiple_of(block_values) {
+            let reason = format!("{} values are not whole blocks of {block_values}", values.len());
+            return Err(Error::invalid(what(), reason));
+        }
+        if let Some(index) = values.iter().position(|value| !value.is_finite()) {
+            return Err(Error::invalid(what(), format!("value {index} is {}", values[index])));
+        }
+        let start = out.len();
+        let encoded = match self {
+            Self::F32 => encode_blocks(values, out, dense::encode_f32),
+            Self::F16 => encode_blocks(values, out, dense::encode_f16),
+            Self::Bf16 => encode_blocks(values, out, dense::encode_bf16),
+            Self::Q4_0 => encode_blocks(values, out, q4_0::encode),
+            Self::Q4_1 => encode_blocks(values, out, q4_1::encode),
+            Self::Q5_0 => encode_blocks(values, out, q5_0::encode),
+            Self::Q5_1 => encode_blocks(values, out, q5_1::encode),
+            Self::Q8_0 => encode_blocks(values, out, q8_0::encode),
+            Self::Iq4Nl => encode_blocks(values, out, iq4_nl::encode),
+            _ => {
+                let reason = "use f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 or iq4_nl";
+                return Err(Error::unsupported(what(), reason));
+            }
+        };
+        encoded.map_err(|index| {
+            out.truncate(start);
+            let reason = format!("a value of the block at {index} is beyond the range of the type");
+            Error::invalid(what(), reason)
+        })
     }
 }
 

@@ -1,0 +1,57 @@
+//! `embed`: one dispatch per segment of the table.
+
+use super::{T, matrix};
+use crate::WgpuBackend;
+use crate::pass::{Scalars, WgpuPass, raw, read, write};
+use crate::pipeline::Shader;
+use crate::weights::{UNIT, weight_shader};
+use forge_core::backend::Weight;
+use forge_core::error::Result;
+use forge_core::tensor::{DType, shape_error};
+use forge_core::weights::quant::StorageType;
+
+const OP: &str = "embed";
+
+pub(super) fn shader(storage: StorageType) -> Shader {
+    weight_shader(OP, storage, "rrrw", "r-rw", 64)
+}
+
+pub(super) fn record(
+    pass: &mut WgpuPass<'_>,
+    ids: &T,
+    table: &Weight<WgpuBackend>,
+    out: &T,
+) -> Result<()> {
+    let (rows, columns) = (out.rows(), table.columns);
+    matrix(OP, "out", out, rows, columns)?;
+    ids.expect(OP, "ids", DType::I32, &[rows])?;
+    if table.experts != 1 {
+        return Err(shape_error(OP, "table", "one matrix", format!("{} experts", table.experts)));
+    }
+    let units = columns.div_ceil(UNIT);
+    for segment in table.storage.0.iter() {
+        let scalars = Scalars::new(
+            OP,
+            &[
+                rows,
+                columns,
+                units,
+                columns / segment.storage.block().0,
+                segment.row_words,
+                segment.first_row,
+                segment.rows,
+                table.rows,
+                ids.offset,
+                ids.row_stride,
+                out.offset,
+                out.row_stride,
+            ],
+        )?;
+        let mut bindings = vec![raw(&segment.buffer, false)];
+        bindings.extend(segment.grids.iter().map(|grids| raw(grids, false)));
+        bindings.push(read(OP, "ids", ids)?);
+        bindings.push(write(OP, "out", out)?);
+        pass.dispatch_elements(&shader(segment.storage), scalars, bindings, rows * units)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,111 @@
+//! `linear`: matrix times few rows or tiles of many, one dispatch per segment of the weight.
+
+use super::{T, matrix};
+use crate::WgpuBackend;
+use crate::pass::{Scalars, WgpuPass, raw, read, write};
+use crate::pipeline::Shader;
+use crate::weights::{UNIT, weight_shader};
+use forge_core::backend::Weight;
+use forge_core::error::{Error, Result};
+use forge_core::tensor::shape_error;
+use forge_core::weights::quant::StorageType;
+
+const OP: &str = "linear";
+/// Most rows that share one read of the weights in `linear_mat_vec`.
+const MAX_VECTOR_ROWS: usize = 8;
+/// Outputs and rows of a tile of `linear_mat_mul`.
+const TILE: usize = 64;
+
+/// How activations are loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Activations {
+    /// Four at once.
+    Quads,
+    /// One by one, with a check of the row's end.
+    Scalars,
+}
+
+impl Activations {
+    /// Quads if every quad of every row is aligned and inside its row.
+    pub(super) fn of(x: &T) -> Self {
+        let aligned = x.offset.is_multiple_of(4) && x.row_stride.is_multiple_of(4);
+        if aligned && x.row_len().is_multiple_of(UNIT) { Self::Quads } else { Self::Scalars }
+    }
+    /// The snippet that loads them.
+    pub(super) fn snippet(self) -> &'static str {
+        match self {
+            Self::Quads => "activations_vec4",
+            Self::Scalars => "activations_scalar",
+        }
+    }
+}
+
+/// `rows` up to [`MAX_VECTOR_ROWS`] for `linear_mat_vec`, more for `linear_mat_mul`.
+pub(super) fn shader(storage: StorageType, activations: Activations, rows: usize) -> Shader {
+    let shader = weight_shader(OP, storage, "rrrw", "r-rw", 64).snippets(&[activations.snippet()]);
+    if rows > MAX_VECTOR_ROWS {
+        return shader.entry("linear_mat_mul").constant("ROWS", 1).constant("OUTPUTS", 1);
+    }
+    shader
+        .entry("linear_mat_vec")
+        .constant("ROWS", rows as u32)
+        .constant("OUTPUTS", outputs(rows) as u32)
+}
+
+/// Outputs of a workgroup of `linear_mat_vec`: more share the loads of activations, but with many
+/// rows their sums no longer fit in registers.
+fn outputs(rows: usize) -> usize {
+    if rows <= 4 { 4 } else { 2 }
+}
+
+pub(super) fn record(
+    pass: &mut WgpuPass<'_>,
+    x: &T,
+    w: &Weight<WgpuBackend>,
+    out: &T,
+) -> Result<()> {
+    let rows = x.rows();
+    matrix(OP, "x", x, rows, w.columns)?;
+    matrix(OP, "out", out, rows, w.rows)?;
+    if w.experts != 1 {
+        return Err(shape_error(OP, "w", "one matrix", format!("{} experts", w.experts)));
+    }
+    if rows == 0 {
+        return Ok(());
+    }
+    for segment in w.storage.0.iter() {
+        let shader = shader(segment.storage, Activations::of(x), rows);
+        let scalars = Scalars::new(
+            OP,
+            &[
+                rows,
+                w.columns,
+                w.columns.div_ceil(UNIT),
+                w.columns / segment.storage.block().0,
+                segment.row_words,
+                segment.rows,
+                x.offset,
+                x.row_stride,
+                out.offset + segment.first_row,
+                out.row_stride,
+            ],
+        )?;
+        let mut bindings = vec![raw(&segment.buffer, false)];
+        bindings.extend(segment.grids.iter().map(|grids| raw(grids, false)));
+        bindings.push(read(OP, "x", x)?);
+        bindings.push(write(OP, "out", out)?);
+        if rows <= MAX_VECTOR_ROWS {
+            let count = segment.rows.div_ceil(outputs(rows));
+            pass.dispatch_flat(&shader, scalars, bindings, count)?;
+        } else {
+            let groups = [groups(segment.rows)?, groups(rows)?, 1];
+            pass.dispatch(&shader, scalars, bindings, groups)?;
+        }
+    }
+    Ok(())
+}
+
+fn groups(count: usize) -> Result<u32> {
+    u32::try_from(count.div_ceil(TILE))
+        .map_err(|_| Error::unsupported(OP, format!("{count} rows are too many")))
+}

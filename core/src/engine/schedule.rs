@@ -1,0 +1,96 @@
+//! Which rows the next pass computes. Pure.
+
+use super::sequence::{Sequence, Status};
+use crate::model::{Batch, PassShape};
+
+/// Rows of one running sequence in a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Planned {
+    /// Index in the running list.
+    pub(super) index: usize,
+    /// Rows.
+    pub(super) rows: usize,
+    /// Rows whose logits are wanted: 1 if all pending tokens are covered.
+    pub(super) outputs: usize,
+}
+
+/// One row for every decoding sequence, then prompts in order of arrival until `max_rows`.
+pub(super) fn plan(running: &[Sequence], max_rows: usize) -> Vec<Planned> {
+    let mut planned = Vec::new();
+    let mut room = max_rows;
+    for wanted in [Status::Decode, Status::Prefill] {
+        for (index, sequence) in running.iter().enumerate() {
+            let rows = sequence.pending().min(room);
+            if sequence.status == wanted && rows > 0 {
+                let outputs = usize::from(rows == sequence.pending());
+                planned.push(Planned { index, rows, outputs });
+                room -= rows;
+            }
+        }
+    }
+    planned
+}
+
+/// The batch of planned rows.
+pub(super) fn batch(running: &[Sequence], planned: &[Planned]) -> Batch {
+    let mut batch = Batch::default();
+    for planned in planned {
+        let sequence = &running[planned.index];
+        let start = sequence.computed;
+        let ids: Vec<i32> =
+            sequence.tokens[start..start + planned.rows].iter().map(|t| t.0 as i32).collect();
+        let blocks: Vec<i32> = sequence.blocks.iter().map(|b| b.0 as i32).collect();
+        batch.push(&ids, start, sequence.slot.index(), &blocks, planned.outputs);
+    }
+    batch
+}
+
+/// The recorded shape that holds the batch: exact without buckets, else padded (at most to
+/// `largest`) so that few programs serve all batches.
+pub(super) fn shape(batch: &Batch, largest: PassShape, buckets: &[usize]) -> PassShape {
+    let (rows, sequences) = (batch.ids.len(), batch.sequences.len());
+    let outputs = batch.out_rows.len();
+    let exact = PassShape { rows, sequences, outputs };
+    if buckets.is_empty() {
+        return exact;
+    }
+    let bucket = buckets.iter().copied().find(|b| *b >= rows).unwrap_or(largest.rows);
+    if rows == sequences && rows == outputs {
+        let rows = bucket.min(largest.sequences);
+        return PassShape { rows, sequences: rows, outputs: rows };
+    }
+    let padded = |count: usize| if count > 1 { largest.sequences } else { count };
+    PassShape {
+        rows: bucket.min(largest.rows),
+        sequences: padded(sequences),
+        outputs: padded(outputs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn the_shape_holds_the_batch_and_fits_the_workspace(
+            decode in 0usize..6, prompts in prop::collection::vec(1usize..300, 0..3),
+            finishing in any::<bool>(), bucketed in any::<bool>(),
+        ) {
+            let largest = PassShape { rows: 1000, sequences: 9, outputs: 9 };
+            let mut batch = Batch::default();
+            for _ in 0..decode {
+                batch.push(&[1], 0, 0, &[0], 1);
+            }
+            for rows in prompts {
+                batch.push(&vec![1; rows], 0, 0, &[0; 20], usize::from(finishing));
+            }
+            let buckets: &[usize] = if bucketed { &[1, 2, 4, 8, 64, 512, 4096] } else { &[] };
+            let shape = shape(&batch, largest, buckets);
+            prop_assert!(shape.rows >= batch.ids.len() && shape.rows <= largest.rows);
+            prop_assert!(shape.sequences >= batch.sequences.len() && shape.sequences <= 9);
+            prop_assert!(shape.outputs >= batch.out_rows.len() && shape.outputs <= 9);
+        }
+    }
+}

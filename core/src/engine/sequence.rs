@@ -1,0 +1,123 @@
+//! One request inside the engine.
+
+use super::sampling::{Sampler, SamplingParams};
+use crate::ids::{BlockId, SequenceId, SlotId, TokenId};
+use std::time::{Duration, Instant};
+
+/// What to generate.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Prompt, at least one token.
+    pub prompt: Vec<TokenId>,
+    /// How to choose tokens.
+    pub sampling: SamplingParams,
+    /// Most tokens to generate; `None` = until the context is full.
+    pub max_tokens: Option<usize>,
+    /// Tokens that end the generation (and are not part of the answer).
+    pub stop_tokens: Vec<TokenId>,
+    /// Keep blocks and state after the end, so that a later request can continue.
+    pub keep: bool,
+    /// A kept sequence to continue, if the prompt begins with all of its tokens. Otherwise it is
+    /// released.
+    pub continue_from: Option<SequenceId>,
+}
+
+/// Why a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// A stop token.
+    Stop,
+    /// `max_tokens`.
+    Length,
+    /// The context is full.
+    Context,
+    /// Cancelled by its owner.
+    Cancelled,
+}
+
+/// Where the time of a sequence went.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Timing {
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Prompt tokens that were already in the cache.
+    pub reused_tokens: usize,
+    /// Tokens generated.
+    pub generated_tokens: usize,
+    /// From submission to the first token.
+    pub prefill: Duration,
+    /// From the first token to the last.
+    pub decode: Duration,
+}
+
+impl Timing {
+    /// Prompt tokens computed per second.
+    pub fn prefill_rate(&self) -> f64 {
+        rate(self.prompt_tokens - self.reused_tokens, self.prefill)
+    }
+    /// Tokens per second after the first.
+    pub fn decode_rate(&self) -> f64 {
+        rate(self.generated_tokens.saturating_sub(1), self.decode)
+    }
+}
+
+fn rate(tokens: usize, time: Duration) -> f64 {
+    if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
+}
+
+/// Progress of a sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Status {
+    /// Prompt tokens are still to be computed.
+    Prefill,
+    /// One token a step.
+    Decode,
+    /// Ended, but its blocks and state are kept.
+    Kept,
+}
+
+/// A sequence that holds a slot.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) id: SequenceId,
+    pub(super) slot: SlotId,
+    pub(super) blocks: Vec<BlockId>,
+    /// Prompt and generated tokens.
+    pub(super) tokens: Vec<TokenId>,
+    /// Tokens whose KV and state are on the device.
+    pub(super) computed: usize,
+    pub(super) status: Status,
+    pub(super) sampler: Sampler,
+    pub(super) max_tokens: usize,
+    pub(super) stop_tokens: Vec<TokenId>,
+    pub(super) keep: bool,
+    pub(super) timing: Timing,
+    pub(super) submitted: Instant,
+    pub(super) first_token: Option<Instant>,
+}
+
+impl Sequence {
+    /// Tokens that are still to be computed.
+    pub(super) fn pending(&self) -> usize {
+        self.tokens.len() - self.computed
+    }
+
+    /// Notes a generated token; tells why the sequence ends with it, if it does. `context` is the
+    /// longest sequence the engine holds.
+    pub(super) fn accept(&mut self, token: TokenId, context: usize) -> Option<FinishReason> {
+        let now = Instant::now();
+        let first = *self.first_token.get_or_insert(now);
+        self.timing.prefill = first - self.submitted;
+        self.timing.decode = now - first;
+        if self.stop_tokens.contains(&token) {
+            return Some(FinishReason::Stop);
+        }
+        self.timing.generated_tokens += 1;
+        self.sampler.accept(token);
+        self.tokens.push(token);
+        if self.timing.generated_tokens >= self.max_tokens {
+            return Some(FinishReason::Length);
+        }
+        (self.tokens.len() >= context).then_some(FinishReason::Context)
+    }
+}

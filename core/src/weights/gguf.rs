@@ -1,1 +1,0 @@
-//! GGUF files (v2, v3, split sets).

@@ -1,0 +1,34 @@
+//! IQ3_XXS: codebook rows of 4 weights with signs, a 4-bit scale for each 32, blocks of 256.
+
+use super::block::{Block, Half, boundary};
+use super::grids::{IQ3_XXS_GRID, SIGNS};
+use super::iq2_xxs::decode_row;
+use bytemuck::{Pod, Zeroable};
+
+/// A block of 256 weights: 8 groups of 8 codebook rows.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Iq3Xxs {
+    d: Half,
+    qs: [[u8; 8]; 8],
+    /// For each group four 7-bit sign indices, then the scale in the top 4 bits.
+    signs_and_scales: [[u8; 4]; 8],
+}
+
+impl Block<256> for Iq3Xxs {
+    #[inline(always)]
+    fn decode(&self, out: &mut [f32; 256]) {
+        let d = self.d.to_f32();
+        for (group, values) in out.as_chunks_mut::<32>().0.iter_mut().enumerate() {
+            boundary();
+            let aux = u32::from_le_bytes(self.signs_and_scales[group]);
+            let scale = d * (0.5 + (aux >> 28) as f32) * 0.5;
+            for (l, values) in values.as_chunks_mut::<4>().0.iter_mut().enumerate() {
+                let magnitudes = IQ3_XXS_GRID[usize::from(self.qs[group][l])].to_le_bytes();
+                // One sign mask serves two rows: its lower half the first, its upper half the second.
+                let signs = SIGNS[((aux >> (7 * (l / 2))) & 127) as usize] >> (4 * (l % 2));
+                decode_row(scale, magnitudes, signs, values);
+            }
+        }
+    }
+}

@@ -1,1 +1,0 @@
-//! Hugging Face folders: one or many safetensors shards.

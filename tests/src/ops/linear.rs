@@ -1,0 +1,136 @@
+//! `linear` and `linear_silu_mul` for every storage type.
+
+use super::{Pair, Random};
+use crate::fixtures;
+use forge_core::Residence;
+use forge_core::backend::Backend;
+use forge_core::ops::Ops;
+use forge_core::weights::host::HostTensor;
+use forge_core::weights::mmap::map_file;
+use forge_core::weights::quant::StorageType;
+use forge_core::weights::safetensors::parse_raw;
+use std::sync::OnceLock;
+
+/// Blocks of real quantisers, by type name.
+fn quantised_blocks(storage: StorageType) -> &'static [u8] {
+    static BLOCKS: OnceLock<Vec<(StorageType, Vec<u8>)>> = OnceLock::new();
+    let all = BLOCKS.get_or_init(|| {
+        let path = fixtures::root().join("tests/fixtures/quants/quants.safetensors");
+        let raw = parse_raw(&path, map_file(&path).unwrap()).unwrap();
+        StorageType::ALL
+            .into_iter()
+            .filter_map(|t| {
+                let key = format!("{}.quantized.raw", t.name());
+                let found = raw.iter().find(|(name, _)| name.eq_ignore_ascii_case(&key));
+                found.map(|(_, tensor)| (t, tensor.data.as_slice().to_vec()))
+            })
+            .collect()
+    });
+    let found = all.iter().find(|(t, _)| *t == storage);
+    found.map(|(_, bytes)| &bytes[..]).unwrap_or(&[])
+}
+
+/// A weight of this type with sane values: random floats, or random blocks of the quantised
+/// fixture.
+pub fn weight_tensor(random: &mut Random, storage: StorageType, shape: &[usize]) -> HostTensor {
+    let values: usize = shape.iter().product();
+    let (block_values, block_bytes) = storage.block();
+    let mut bytes = Vec::new();
+    if block_values == 1 {
+        storage.quantize(&random.normals(values, 0.5), &mut bytes).unwrap();
+    } else {
+        let blocks = quantised_blocks(storage);
+        assert!(!blocks.is_empty(), "no blocks of type {storage}");
+        let count = blocks.len() / block_bytes;
+        for _ in 0..values / block_values {
+            let at = random.below(count) * block_bytes;
+            bytes.extend_from_slice(&blocks[at..at + block_bytes]);
+        }
+    }
+    HostTensor::new(format!("{storage}"), storage, shape.to_vec(), bytes.into()).unwrap()
+}
+
+/// Tolerance of a product: up to 8 rows the activations keep 15 bits or more; above that a GPU may
+/// multiply in f16 with f32 accumulation (11 bits per factor).
+fn tolerance(rows: usize) -> f32 {
+    if rows <= 8 { 1e-4 } else { 1e-3 }
+}
+
+fn check<B: Backend>(
+    pair: &Pair<'_, B>,
+    seed: u64,
+    parts: &[(StorageType, usize)],
+    columns: usize,
+    rows: usize,
+) {
+    let random = &mut Random::new(seed);
+    let tensors: Vec<HostTensor> =
+        parts.iter().map(|(t, out)| weight_tensor(random, *t, &[*out, columns])).collect();
+    let on_cpu = pair.cpu.upload(&tensors, Residence::Device).unwrap();
+    let on_device = pair.device.upload(&tensors, Residence::Device).unwrap();
+    let gap = 4 * (seed as usize % 3);
+    let x = pair.random(random, rows, columns, gap, 1.0);
+    let mut out = pair.output(rows, on_cpu.rows, seed as usize % 3);
+    pair.run(
+        |p| p.linear(&x.cpu, &on_cpu, &mut out.cpu),
+        |p| p.linear(&x.device, &on_device, &mut out.device),
+    );
+    pair.compare(&format!("linear {parts:?} x {columns}, {rows} rows"), &out, tolerance(rows));
+}
+
+/// Every storage type at 1 to 8 rows and more, odd output counts, one block of columns.
+pub fn every_type<B: Backend>(device: &B) {
+    let pair = Pair::new(device);
+    for (i, storage) in StorageType::ALL.into_iter().enumerate() {
+        let seed = i as u64;
+        for rows in [1, 2, 3, 5, 8] {
+            check(&pair, seed + rows as u64, &[(storage, 67)], 768, rows);
+        }
+        check(&pair, seed, &[(storage, 1)], 256, 1);
+        check(&pair, seed, &[(storage, 33)], 2560, 1);
+        for rows in [9, 33, 65, 130] {
+            check(&pair, seed + rows as u64, &[(storage, 131)], 512, rows);
+        }
+    }
+}
+
+/// Parts of different types side by side, as in GGUF mixes; long and large matrices.
+pub fn parts_and_large<B: Backend>(device: &B) {
+    let pair = Pair::new(device);
+    use StorageType::{Bf16, F32, Q4_K, Q6_K, Q8_0};
+    for rows in [1, 4, 40] {
+        check(&pair, 1, &[(Q4_K, 96), (Q4_K, 32), (Q6_K, 32)], 1024, rows);
+        check(&pair, 2, &[(Q8_0, 200), (Q8_0, 100), (F32, 5), (Bf16, 7)], 256, rows);
+    }
+    check(&pair, 3, &[(Q8_0, 1024)], 17408, 1);
+    check(&pair, 4, &[(Q4_K, 512)], 9216, 3);
+    check(&pair, 5, &[(Q8_0, 640)], 2560, 512);
+    check(&pair, 6, &[(Q4_K, 300)], 2560, 257);
+    // Columns of a tiny model: rows that are a whole number of 32-blocks only.
+    check(&pair, 7, &[(Q8_0, 64)], 96, 1);
+    check(&pair, 8, &[(Bf16, 64)], 96, 20);
+    check(&pair, 9, &[(F32, 2)], 64, 1);
+}
+
+/// The fused feed-forward input against its default body on the reference.
+pub fn linear_silu_mul<B: Backend>(device: &B) {
+    let pair = Pair::new(device);
+    for (i, rows) in [1usize, 3, 8, 70].into_iter().enumerate() {
+        let random = &mut Random::new(i as u64);
+        let storage = [StorageType::Q8_0, StorageType::Q4_K, StorageType::Bf16][i % 3];
+        let parts: Vec<_> = (0..2).map(|_| weight_tensor(random, storage, &[160, 512])).collect();
+        let on_cpu = pair.cpu.upload(&parts, Residence::Device).unwrap();
+        let on_device = device.upload(&parts, Residence::Device).unwrap();
+        let x = pair.random(random, rows, 512, 0, 0.2);
+        let (mut scratch, mut out) = (pair.output(rows, 320, 0), pair.output(rows, 160, 0));
+        pair.run(
+            |p| p.linear_silu_mul(&x.cpu, &on_cpu, &mut scratch.cpu, &mut out.cpu),
+            |p| p.linear_silu_mul(&x.device, &on_device, &mut scratch.device, &mut out.device),
+        );
+        pair.compare(
+            &format!("linear_silu_mul {storage} {rows} rows"),
+            &out,
+            3.0 * tolerance(rows),
+        );
+    }
+}
