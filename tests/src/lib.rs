@@ -13,7 +13,7 @@ pub mod ops;
 pub mod recall;
 pub mod runner;
 pub mod session;
-//pub mod smollm;
+pub mod smollm;
 pub mod tolerance;
 
 pub use forge_core::Backend;

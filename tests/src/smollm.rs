@@ -97,7 +97,8 @@ pub fn completions_match_where_certain<B: Backend>(open: impl Fn() -> B, precisi
     let outputs: Vec<_> = cases.iter().map(|c| token_ids(&c["tokens"])).collect();
     let requests: Vec<_> =
         prompts.iter().zip(&outputs).map(|(p, o)| (p.as_slice(), o.len())).collect();
-    for ((case, output), answer) in cases.iter().zip(&outputs).zip(session.greedy(&requests).unwrap())
+    for ((case, output), answer) in
+        cases.iter().zip(&outputs).zip(session.greedy(&requests).unwrap())
     {
         answer.end.unwrap();
         // Some margins were not recorded to the end: what lies behind them is not compared.

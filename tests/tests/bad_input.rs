@@ -30,6 +30,8 @@ macro_rules! bad_input_tests {
 bad_input_tests!(cpu);
 #[cfg(feature = "cuda")]
 bad_input_tests!(cuda);
+#[cfg(feature = "wgpu")]
+bad_input_tests!(wgpu);
 
 /// A model file, and what is opened to load it.
 fn copies(folder: &Path) -> [(PathBuf, PathBuf); 3] {

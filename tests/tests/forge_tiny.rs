@@ -27,3 +27,5 @@ macro_rules! forge_tiny_tests {
 forge_tiny_tests!(cpu, REFERENCE);
 #[cfg(feature = "cuda")]
 forge_tiny_tests!(cuda, CUDA);
+#[cfg(feature = "wgpu")]
+forge_tiny_tests!(wgpu, WGPU);
