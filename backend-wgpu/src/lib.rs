@@ -21,10 +21,11 @@ use forge_core::backend::{Backend, DeviceInfo, Residence, Weight};
 use forge_core::error::{Error, Result};
 use forge_core::tensor::{DType, Shape, Tensor, shape_error};
 use forge_core::weights::host::HostTensor;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Row counts that programs are recorded for.
-const ROW_BUCKETS: [usize; 11] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256];
+const ROW_BUCKETS: [usize; 13] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1024];
 
 /// An opened adapter.
 pub struct WgpuBackend {
@@ -37,6 +38,8 @@ pub struct WgpuBackend {
     scratch: Mutex<Option<wgpu::Buffer>>,
     /// Ops are compared with the reference before they are used.
     self_test: bool,
+    /// Small comparisons use the large tile too.
+    force_large_tile: AtomicBool,
     compared: self_test::Compared,
 }
 
@@ -49,11 +52,12 @@ impl WgpuBackend {
     /// [`Error::Invalid`] on an unknown adapter name, [`Error::Unsupported`] on too low limits.
     pub fn open(options: &WgpuOptions) -> Result<Self> {
         let device = Device::open(options)?;
-        let max_rows = 256;
+        // Activations of a pass must fit one binding: 1024 rows of the widest models take 150 MB.
+        let max_rows = if device.binding_bytes() >= 1 << 30 { 1024 } else { 256 };
         let info = DeviceInfo {
             backend: "wgpu",
             name: device.name.clone(),
-            row_buckets: ROW_BUCKETS.to_vec(),
+            row_buckets: ROW_BUCKETS.into_iter().filter(|rows| *rows <= max_rows).collect(),
             max_rows,
             ..DeviceInfo::default()
         };
@@ -64,6 +68,7 @@ impl WgpuBackend {
             staging: memory::Staging::default(),
             codebooks: OnceLock::new(),
             scratch: Mutex::new(None),
+            force_large_tile: AtomicBool::new(false),
             self_test: !options.skip_self_test,
             compared: self_test::Compared::default(),
         };
@@ -76,6 +81,11 @@ impl WgpuBackend {
     /// True if the adapter runs on the CPU.
     pub fn is_software(&self) -> bool {
         self.device.software
+    }
+
+    /// True while small comparisons shall use the large tile of `linear`.
+    pub(crate) fn force_large(&self) -> bool {
+        self.force_large_tile.load(Ordering::Relaxed)
     }
 
     /// At least `bytes` of memory for use inside one op.

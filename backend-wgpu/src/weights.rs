@@ -90,25 +90,35 @@ fn repack(storage: StorageType, row: &[u8], row_words: usize, out: &mut Vec<u8>)
 fn decoder(storage: StorageType) -> (&'static [&'static str], Option<u32>) {
     use StorageType as T;
     match storage {
-        T::F32 => (&["quant/common", "quant/f32"], None),
-        T::F16 => (&["quant/common", "quant/f16"], None),
-        T::Bf16 => (&["quant/common", "quant/bf16"], None),
-        T::Q4_0 => (&["quant/common", "quant/q4_0"], None),
-        T::Q4_1 => (&["quant/common", "quant/q4_1"], None),
-        T::Q5_0 => (&["quant/common", "quant/q5_0"], None),
-        T::Q5_1 => (&["quant/common", "quant/q5_1"], None),
-        T::Q8_0 => (&["quant/common", "quant/q8_0"], None),
-        T::Q2_K => (&["quant/common", "quant/q2_k"], None),
-        T::Q3_K => (&["quant/common", "quant/q3_k"], None),
-        T::Q4_K => (&["quant/common", "quant/k_scales", "quant/q4_k"], None),
-        T::Q5_K => (&["quant/common", "quant/k_scales", "quant/q5_k"], None),
-        T::Q6_K => (&["quant/common", "quant/q6_k"], None),
-        T::Iq2Xxs => (&["quant/common", "quant/codebook", "quant/iq2_xxs"], Some(0)),
-        T::Iq2Xs => (&["quant/common", "quant/codebook", "quant/iq2_xs"], Some(512)),
-        T::Iq3Xxs => (&["quant/common", "quant/codebook", "quant/iq3_xxs"], Some(1536)),
-        T::Iq4Nl => (&["quant/common", "quant/iq4_values", "quant/iq4_nl"], None),
-        T::Iq4Xs => (&["quant/common", "quant/iq4_values", "quant/iq4_xs"], None),
-        T::Mxfp4 => (&["quant/common", "quant/mxfp4"], None),
+        T::F32 => (&["quant/words_vec4", "quant/common", "quant/f32"], None),
+        T::F16 => (&["quant/words_vec4", "quant/common", "quant/f16"], None),
+        T::Bf16 => (&["quant/words_vec4", "quant/common", "quant/bf16"], None),
+        T::Q4_0 => (&["quant/words_scalar", "quant/common", "quant/q4_0"], None),
+        T::Q4_1 => (&["quant/words_scalar", "quant/common", "quant/q4_1"], None),
+        T::Q5_0 => (&["quant/words_scalar", "quant/common", "quant/q5_0"], None),
+        T::Q5_1 => (&["quant/words_scalar", "quant/common", "quant/q5_1"], None),
+        T::Q8_0 => (&["quant/words_vec4", "quant/common", "quant/q8_0"], None),
+        T::Q2_K => (&["quant/words_scalar", "quant/common", "quant/q2_k"], None),
+        T::Q3_K => (&["quant/words_scalar", "quant/common", "quant/q3_k"], None),
+        T::Q4_K => (&["quant/words_scalar", "quant/common", "quant/k_scales", "quant/q4_k"], None),
+        T::Q5_K => (&["quant/words_scalar", "quant/common", "quant/k_scales", "quant/q5_k"], None),
+        T::Q6_K => (&["quant/words_scalar", "quant/common", "quant/q6_k"], None),
+        T::Iq2Xxs => {
+            (&["quant/words_scalar", "quant/common", "quant/codebook", "quant/iq2_xxs"], Some(0))
+        }
+        T::Iq2Xs => {
+            (&["quant/words_scalar", "quant/common", "quant/codebook", "quant/iq2_xs"], Some(512))
+        }
+        T::Iq3Xxs => {
+            (&["quant/words_scalar", "quant/common", "quant/codebook", "quant/iq3_xxs"], Some(1536))
+        }
+        T::Iq4Nl => {
+            (&["quant/words_scalar", "quant/common", "quant/iq4_values", "quant/iq4_nl"], None)
+        }
+        T::Iq4Xs => {
+            (&["quant/words_scalar", "quant/common", "quant/iq4_values", "quant/iq4_xs"], None)
+        }
+        T::Mxfp4 => (&["quant/words_scalar", "quant/common", "quant/mxfp4"], None),
     }
 }
 

@@ -11,6 +11,7 @@ use forge_core::kv::{KvLayout, KvType};
 use forge_core::reference::Cpu;
 use forge_core::weights::quant::StorageType;
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 /// Largest difference allowed, relative to the reference where that is above 1: another order of
@@ -37,11 +38,9 @@ impl Compared {
 /// Runs a case on both backends and compares.
 macro_rules! compare {
     ($backend:expr, $op:expr, $case:path $(, $argument:expr)*) => {
-        close(
-            $op,
-            &$case($backend $(, $argument)*).map_err(|error| failed($op, &error))?,
-            &$case(&Cpu::new() $(, $argument)*)?,
-        )
+        $case($backend $(, $argument)*)
+            .map_err(|error| failed($op, &error))
+            .and_then(|got| close($op, &got, &$case(&Cpu::new() $(, $argument)*)?))
     };
 }
 
@@ -102,6 +101,11 @@ pub(crate) fn storage(backend: &WgpuBackend, storage: StorageType) -> Result<()>
     for rows in [1, 2, 5, 19] {
         compare!(backend, &format!("linear {storage}, {rows} rows"), cases::linear, storage, rows)?;
     }
+    backend.force_large_tile.store(true, Ordering::Relaxed);
+    let large =
+        compare!(backend, &format!("linear {storage}, 70 rows"), cases::linear, storage, 70);
+    backend.force_large_tile.store(false, Ordering::Relaxed);
+    large?;
     compare!(backend, &format!("moe_linear {storage}"), cases::moe_linear, storage)
 }
 
