@@ -21,7 +21,6 @@ use forge_core::backend::{Backend, DeviceInfo, Residence, Weight};
 use forge_core::error::{Error, Result};
 use forge_core::tensor::{DType, Shape, Tensor, shape_error};
 use forge_core::weights::host::HostTensor;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Row counts that programs are recorded for.
@@ -38,8 +37,7 @@ pub struct WgpuBackend {
     scratch: Mutex<Option<wgpu::Buffer>>,
     /// Ops are compared with the reference before they are used.
     self_test: bool,
-    /// Small comparisons use the large tile too.
-    force_large_tile: AtomicBool,
+    tile_rule: Mutex<ops::TileRule>,
     compared: self_test::Compared,
 }
 
@@ -47,9 +45,9 @@ impl WgpuBackend {
     /// Opens the adapter that `options` ask for.
     ///
     /// # Errors
-    /// [`Error::Device`] without an adapter, with one that does not open, or naming the op that
-    /// differs from the CPU reference on it;
-    /// [`Error::Invalid`] on an unknown adapter name, [`Error::Unsupported`] on too low limits.
+    /// [`Error::Unsupported`] without an adapter or on too low limits, [`Error::Invalid`] on an
+    /// unknown adapter name, [`Error::Device`] if it does not open, or naming the op that differs
+    /// from the CPU reference on it.
     pub fn open(options: &WgpuOptions) -> Result<Self> {
         let device = Device::open(options)?;
         // Activations of a pass must fit one binding: 1024 rows of the widest models take 150 MB.
@@ -68,7 +66,7 @@ impl WgpuBackend {
             staging: memory::Staging::default(),
             codebooks: OnceLock::new(),
             scratch: Mutex::new(None),
-            force_large_tile: AtomicBool::new(false),
+            tile_rule: Mutex::default(),
             self_test: !options.skip_self_test,
             compared: self_test::Compared::default(),
         };
@@ -83,9 +81,15 @@ impl WgpuBackend {
         self.device.software
     }
 
-    /// True while small comparisons shall use the large tile of `linear`.
-    pub(crate) fn force_large(&self) -> bool {
-        self.force_large_tile.load(Ordering::Relaxed)
+    /// How `linear` chooses its tile.
+    pub(crate) fn tile_rule(&self) -> ops::TileRule {
+        *self.tile_rule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes [`Self::tile_rule`]; returns the one before.
+    pub(crate) fn set_tile_rule(&self, rule: ops::TileRule) -> ops::TileRule {
+        let mut slot = self.tile_rule.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut slot, rule)
     }
 
     /// At least `bytes` of memory for use inside one op.

@@ -16,6 +16,18 @@ const MAX_VECTOR_ROWS: usize = 8;
 /// Tiles of `linear_mat_mul` below which smaller ones fill the device better.
 const WANTED_TILES: usize = 64;
 
+/// How the tile of `linear_mat_mul` is chosen for more than 64 rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TileRule {
+    /// The large one where enough of them exist to fill the device.
+    #[default]
+    Size,
+    /// The large one: small comparisons cover it too.
+    Large,
+    /// The small one: the large one failed the comparison on this adapter.
+    Small,
+}
+
 /// Tile of `linear_mat_mul`: outputs and rows of an invocation; a tile has 16 times as many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tile {
@@ -26,10 +38,14 @@ pub(super) enum Tile {
 }
 
 impl Tile {
-    /// `force` takes the large one for more than 64 rows whatever the outputs.
-    fn choose(outputs: usize, rows: usize, force: bool) -> Self {
-        let large = outputs.div_ceil(128) * rows.div_ceil(128);
-        if rows > 64 && (force || large >= WANTED_TILES) { Self::Large } else { Self::Small }
+    fn choose(outputs: usize, rows: usize, rule: TileRule) -> Self {
+        let tiles = outputs.div_ceil(128) * rows.div_ceil(128);
+        let large = match rule {
+            TileRule::Size => tiles >= WANTED_TILES,
+            TileRule::Large => true,
+            TileRule::Small => false,
+        };
+        if rows > 64 && large { Self::Large } else { Self::Small }
     }
     fn lines(self) -> usize {
         16 * self as usize
@@ -126,7 +142,7 @@ pub(super) fn record(
             let count = segment.rows.div_ceil(outputs(rows));
             pass.dispatch_flat(&shader, scalars, bindings, count)?;
         } else {
-            let tile = Tile::choose(segment.rows, rows, pass.backend.force_large());
+            let tile = Tile::choose(segment.rows, rows, pass.backend.tile_rule());
             let shader = tile_shader(segment.storage, Activations::of(x), tile);
             let groups = [groups(segment.rows, tile)?, groups(rows, tile)?, 1];
             pass.dispatch(&shader, scalars, bindings, groups)?;

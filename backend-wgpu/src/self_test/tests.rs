@@ -26,6 +26,7 @@ fn compare_all(backend: &WgpuBackend) -> Result<()> {
             kv(backend, KvLayout { kv_type, kv_heads, head_dim }, heads_per_kv)?;
         }
     }
+    assert_eq!(backend.tile_rule(), TileRule::Size, "the large tile failed");
     kv(backend, KvLayout { kv_type: KvType::F16, kv_heads: 2, head_dim: 256 }, 4)
 }
 
