@@ -1,7 +1,7 @@
 // dequantize
 // math:     out[n, k] = f16(W[n, k] / row_scale[n])
-// shapes:   records, row_scale: as in linear_rows. out: F16 records of `tiles` row tiles from first_tile
-//           on, [tiles, chunks * K / 16] of 512 bytes.
+// shapes:   records, row_scale: as in linear_rows. out: F16 records of `tiles` row tiles from
+//           first_tile on, [tiles, chunks * K / 16] of 512 bytes.
 // launch:   grid ceil(tiles * chunks / 8), block 256, a warp owns a record.
 // bytes:    tiles * chunks * (BYTES + 32 * K).
 // limits:   records and out 16-byte aligned; tiles * chunks < 2^32.

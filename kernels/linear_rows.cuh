@@ -3,20 +3,22 @@
 // shapes:   records [experts, tiles, chunks] of BYTES: 16 rows by K columns each, see records.cuh;
 //           row_scale f32 [experts, tiles * 16], floats only.
 //           x: quants of 64 bytes a row and group of 32 columns (16 for floats), x_scale f32
-//           [x_rows, 4, groups] or [x_rows], both from quantize_activations. out f32 [rows of x, rows],
-//           row stride out_stride. segments i32 [n, 4] = expert, first, count, 0 and order i32
-//           from moe_group, or null: then block row y takes rows 8 NT y.. of x itself. Entry e of
-//           `order` reads row e / share of x and writes row e of out; expert -1 writes zeros.
+//           [x_rows, 4, groups] or [x_rows], both from quantize_activations. out f32 [rows of x,
+//           rows], row stride out_stride. segments i32 [n, 4] = expert, first, count, 0 and order
+//           i32 from moe_group, or null: then block row y takes rows 8 NT y.. of x itself. Entry e
+//           of `order` reads row e / share of x and writes row e of out; expert -1 writes zeros.
 // launch:   grid (b, ceil(x_rows / (8 NT)) or segments), b <= tiles; block of 32 * warps, warps <=
 //           chunks. A block takes tiles x, x + b, ..; warp w of a tile its chunks w, w + warps, ..;
-//           partial sums meet in shared memory. Each warp copies its records, three ahead and across
-//           tiles, into a ring of its own, so nothing but the sum of a tile waits for a barrier.
+//           partial sums meet in shared memory. Each warp copies its records, three ahead and
+//           across tiles, into a ring of its own, so nothing but the sum of a tile waits for a
+//           barrier.
 //           Shared: warps * (4 * BYTES + NT * 8 * 20 * 4).
 // bytes:    tiles * chunks * BYTES for each block row + x_rows * K * 2.5 + 4 * x_rows * rows.
 // limits:   records 16-byte aligned; groups * 32 >= chunks * K and a multiple of 256.
 // numerics: activations are 16-bit integers times a scale per 32 (quantised types) or pairs of f16
-//           (floats): relative error below 2e-5 of a group's largest value, 2^-22 for floats. Integer
-//           products are exact, scales and sums f32. One order of addition for each geometry.
+//           (floats): relative error below 2e-5 of a group's largest value, 2^-22 for floats.
+//           Integer products are exact, scales and sums f32. One order of addition for each
+//           geometry.
 #pragma once
 #include "records.cuh"
 
@@ -41,7 +43,7 @@ struct Columns {
 };
 
 INLINE float4 load4(const float* p) {
-    return __ldg(reinterpret_cast<const float4*>(p));
+    return *reinterpret_cast<const float4*>(p);
 }
 INLINE float part_of(float4 v, int i) {
     float low = (i & 1) ? v.y : v.x, high = (i & 1) ? v.w : v.z;
@@ -102,7 +104,7 @@ INLINE void add_record(
             for (int i = 0; i < 4; i++) {
                 const u8* from = x.quants[n] + u64(group + i) * 64;
                 i32 c[SUBS][4];
-                dot<SUBS>(a[i], __ldg(reinterpret_cast<const uint4*>(from)), c);
+                dot<SUBS>(a[i], *reinterpret_cast<const uint4*>(from), c);
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
                     float weighted = d[i][e >> 1][0] * float(c[0][e]);
@@ -134,7 +136,7 @@ INLINE void add_halves(const u8* record, u32 chunk, const Columns<NT>& x, float 
 #pragma unroll
         for (int i = 0; i < STEPS; i++) {
             const u8* from = x.quants[n] + u64(chunk * STEPS + i) * 64;
-            uint4 b = __ldg(reinterpret_cast<const uint4*>(from));
+            uint4 b = *reinterpret_cast<const uint4*>(from);
             u32 high[2] = {b.x, b.y}, low[2] = {b.z, b.w};
             mma_f16(sum[n], a[i * PARTS], high);
             mma_f16(sum[n], a[i * PARTS], low);

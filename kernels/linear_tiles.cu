@@ -1,13 +1,13 @@
 // linear_tiles
 // math:     out[r, n] = w_scale[n] x_scale[r] sum_k A[n, k] B[r, k] for many rows r.
-// shapes:   A: F16 records [row_tiles, a_steps] of 512 bytes (16 rows by 16 columns, see records.cuh),
-//           from a weight or from dequantize; w_scale f32 [row_tiles * 16]. B: [token_tiles, b_steps] of
-//           512 bytes (16 tokens by 16 columns) and x_scale f32 [tokens], from
-//           quantize_activations_tiles. out f32 [tokens, rows], row stride out_stride.
-// launch:   grid (ceil(tokens / BN), ceil(rows / BM)), block 64 W = W x 2 warps; a warp owns BM / W rows
-//           by BN / 2 tokens in registers. Both operands lie in memory as the products want them,
-//           so a stage is copied as it is and a lane reads 16 consecutive bytes: no swizzle, no
-//           transposition, no bank conflict. Shared: 3 stages of (BM + BN) * 64.
+// shapes:   A: F16 records [row_tiles, a_steps] of 512 bytes (16 rows by 16 columns, see
+//           records.cuh), from a weight or from dequantize; w_scale f32 [row_tiles * 16]. B:
+//           [token_tiles, b_steps] of 512 bytes (16 tokens by 16 columns) and x_scale f32 [tokens],
+//           from quantize_activations_tiles. out f32 [tokens, rows], row stride out_stride.
+// launch:   grid (ceil(tokens / BN), ceil(rows / BM)), block 64 W = W x 2 warps; a warp owns BM / W
+//           rows by BN / 2 tokens in registers. Both operands lie in memory as the products want
+//           them, so a stage is copied as it is and a lane reads 16 consecutive bytes: no swizzle,
+//           no transposition, no bank conflict. Shared: 3 stages of (BM + BN) * 64.
 //           Variants BM x BN: 256 x 128 (W = 4), 128 x 128, 64 x 128, 64 x 64 (W = 2).
 // bytes:    rows * K * 2 * ceil(tokens / BN) and tokens * K * 2 * ceil(rows / BM), mostly from L2;
 //           + tokens * rows * 4.

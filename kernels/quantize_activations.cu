@@ -2,28 +2,31 @@
 // math:     s16:   x = s (256 h + l), s = max |x| of 32 columns / 32512; h, l signed bytes.
 //           pairs: x = s (h + l), s a power of two per row; h = f16(x / s), l = f16(x / s - h).
 //           tiles: x = s h.
-// shapes:   x f32 [rows, columns], row stride in elements. Columns up to 32 * groups are zeros. Of each
-//           group of 32 (16) columns, thread t of a product owns columns 4t..4t+3 (and 16+4t..).
-//           s16:   quants [rows, groups] of 64 bytes: of t the words h(4t), h(16+4t), l(4t), l(16+4t);
-//                  scales f32 [rows]: s[groups] | sums of x[groups] | sums of 16 columns[2 groups].
-//           pairs: quants [rows, 2 groups] of 64 bytes: of t the pairs h(4t, 4t+1), h(4t+2, 4t+3), then
-//                  l; scales f32 [rows].
-//           tiles: quants [ceil(rows / 16), 2 groups] of 512 bytes, B operands of two products: of lane
-//                  4 g + t the pairs of row g, then those of row g + 8; scales f32 [rows].
-// launch:   s16: grid (ceil(groups / 32), rows), block 256, a thread owns 4 columns. The others: grid
-//           rows, block 256, a block owns a row.
-// bytes:    rows * columns * 4 (twice through the cache but for s16) + rows * groups * (64 + 16 | 128 |
-//           64).
+// shapes:   x f32 [rows, columns], row stride in elements. Columns up to 32 * groups are zeros. Of
+//           each group of 32 (16) columns, thread t of a product owns columns 4t..4t+3 (and
+//           16+4t..).
+//           s16:   quants [rows, groups] of 64 bytes: of t the words h(4t), h(16+4t), l(4t),
+//           l(16+4t); scales f32 [rows]: s[groups] | sums of x[groups] | sums of 16 columns[2
+//           groups].
+//           pairs: quants [rows, 2 groups] of 64 bytes: of t the pairs h(4t, 4t+1), h(4t+2, 4t+3),
+//           then l; scales f32 [rows].
+//           tiles: quants [ceil(rows / 16), 2 groups] of 512 bytes, B operands of two products: of
+//           lane 4 g + t the pairs of row g, then those of row g + 8; scales f32 [rows].
+// launch:   s16: grid (ceil(groups / 32), rows), block 256, a thread owns 4 columns. The others:
+//           grid rows, block 256, a block owns a row.
+// bytes:    rows * columns * 4 (twice through the cache but for s16) + rows * groups * (64 + 16 |
+//           128 | 64).
 // limits:   columns <= 32 * groups; groups a multiple of 8.
 // numerics: to nearest; s16 is off by at most 2^-16 of the largest of 32 values, pairs by 2^-22 and
-//           tiles by 2^-11 of each. The sums are those of the rounded values. NaN and infinity spread
-//           to the whole group or row through s.
+//           tiles by 2^-11 of each. The sums are those of the rounded values. NaN and infinity
+//           spread to the whole group or row through s.
 #include "common.cuh"
 
 // Four columns; zeros past the end.
 INLINE float4 load_columns(const float* row, u32 column, u32 columns) {
     const float* from = row + column;
-    if (column + 4 <= columns && (u64(from) & 15) == 0) return *reinterpret_cast<const float4*>(from);
+    if (column + 4 <= columns && (u64(from) & 15) == 0)
+        return *reinterpret_cast<const float4*>(from);
     float v[4];
 #pragma unroll
     for (u32 i = 0; i < 4; i++) v[i] = column + i < columns ? from[i] : 0.0f;
@@ -93,7 +96,8 @@ INLINE float2 row_factor(const float* row, u32 columns) {
     u32 exponent = largest >> 23;
     if (exponent == 255) return make_float2(1.0f, 1.0f);
     exponent = max(exponent, 14u);
-    return make_float2(__uint_as_float((267 - exponent) << 23), __uint_as_float((exponent - 13) << 23));
+    u32 factor = (267 - exponent) << 23, inverse = (exponent - 13) << 23;
+    return make_float2(__uint_as_float(factor), __uint_as_float(inverse));
 }
 
 KERNEL __launch_bounds__(256) quantize_activations_pairs(

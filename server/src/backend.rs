@@ -84,8 +84,7 @@ fn open_cuda(choice: &BackendChoice) -> forge_core::Result<forge_cuda::Cuda> {
 fn open_wgpu(choice: &BackendChoice) -> forge_core::Result<forge_wgpu::WgpuBackend> {
     // A software adapter is slower than the CPU backend: it has to be asked for. Where there cannot
     // be another one, its driver is not even loaded, which takes time and may print warnings.
-    let hardware =
-        || machine::may_have_gpu() && forge_wgpu::adapters().iter().any(|a| !a.software);
+    let hardware = || machine::may_have_gpu() && forge_wgpu::adapters().iter().any(|a| !a.software);
     if choice.kind == BackendKind::Auto && !hardware() {
         return Err(Error::unsupported("backend wgpu", "there is no hardware adapter"));
     }

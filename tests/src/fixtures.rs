@@ -1,9 +1,13 @@
 //! Where the golden data lies, and how to read it.
 
-use forge_core::Result;
+use forge_core::tokenizer::Tokenizer;
+use forge_core::weights::Checkpoint;
 use forge_core::weights::mmap::map_file;
 use forge_core::weights::safetensors::{RawTensor, parse_raw};
+use forge_core::{Result, TokenId};
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The repository.
@@ -20,6 +24,69 @@ pub fn shared(path: &str) -> Option<PathBuf> {
     }
     println!("skipped: ../shared/{path} is absent");
     None
+}
+
+/// A file of the repository.
+pub fn own(path: &str) -> PathBuf {
+    root().join(path)
+}
+
+/// The model that the binary embeds: forge-tiny in 8 bits.
+///
+/// # Panics
+/// If it cannot be opened: it is part of the repository.
+pub fn embedded() -> Checkpoint {
+    Checkpoint::open(own("server/assets/forge-tiny.ytf")).unwrap()
+}
+
+/// The tokenizer of a checkpoint.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn tokenizer(checkpoint: &Checkpoint) -> Tokenizer {
+    let config = checkpoint.tokenizer_config.as_deref();
+    Tokenizer::from_source(&checkpoint.tokenizer, config).unwrap()
+}
+
+/// A JSON file.
+///
+/// # Panics
+/// If it is absent or malformed.
+pub fn json(path: &Path) -> Value {
+    let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// The entries of a JSON list.
+///
+/// # Panics
+/// If it is none.
+pub fn list(value: &Value) -> &[Value] {
+    value.as_array().unwrap_or_else(|| panic!("not a list: {value}"))
+}
+
+/// A JSON string.
+///
+/// # Panics
+/// If it is none.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_else(|| panic!("not a string: {value}"))
+}
+
+/// A JSON list of token ids.
+///
+/// # Panics
+/// If it is none.
+pub fn token_ids(value: &Value) -> Vec<TokenId> {
+    list(value).iter().map(|id| TokenId(id.as_u64().unwrap() as u32)).collect()
+}
+
+/// A JSON list of numbers.
+///
+/// # Panics
+/// If it is none.
+pub fn numbers(value: &Value) -> Vec<f32> {
+    list(value).iter().map(|number| number.as_f64().unwrap() as f32).collect()
 }
 
 /// A model fixture: from the repository, else from the shared material.

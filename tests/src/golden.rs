@@ -4,10 +4,11 @@
 
 use crate::fixtures::{Golden, MODELS, assert_close, model};
 use crate::runner::{Part, Runner};
+use crate::session::Session;
 use crate::tolerance::Precision;
-use forge_core::engine::{Engine, EngineOptions, Event, Request, SamplingParams};
+use forge_core::engine::EngineOptions;
 use forge_core::kv::KvType;
-use forge_core::model::{MtpSource, load};
+use forge_core::model::MtpSource;
 use forge_core::reference::kv_codec;
 use forge_core::weights::Checkpoint;
 use forge_core::{Backend, TokenId};
@@ -230,40 +231,20 @@ fn greedy<B: Backend>(
     count: usize,
     max_rows: usize,
 ) -> Vec<Vec<i32>> {
-    let model = load(&backend, checkpoint, &mut |_| ()).unwrap();
     let options = EngineOptions {
         context: Some(1024),
         slots: 2,
         kv_type: KvType::F32,
         max_rows: Some(max_rows),
     };
-    let mut engine = Engine::new(backend, model, &options).unwrap();
-    let free = engine.free();
-    let ids: Vec<_> = prompts
+    let mut session = Session::new(backend, checkpoint, &options).unwrap();
+    let prompts: Vec<Vec<TokenId>> = prompts
         .iter()
-        .map(|prompt| {
-            let request = Request {
-                prompt: prompt.iter().map(|id| TokenId(*id as u32)).collect(),
-                sampling: SamplingParams::default(),
-                max_tokens: Some(count),
-                stop_tokens: Vec::new(),
-                keep: false,
-                continue_from: None,
-            };
-            engine.submit(request).unwrap()
-        })
+        .map(|prompt| prompt.iter().map(|id| TokenId(*id as u32)).collect())
         .collect();
-    let mut tokens = vec![Vec::new(); prompts.len()];
-    while !engine.is_idle() {
-        for event in engine.step().unwrap() {
-            if let Event::Token { id, token } = event {
-                let index = ids.iter().position(|i| *i == id).unwrap();
-                tokens[index].push(token.0 as i32);
-            }
-        }
-    }
-    assert_eq!(engine.free(), free);
-    tokens
+    let prompts: Vec<_> = prompts.iter().map(|prompt| (prompt.as_slice(), count)).collect();
+    let answers = session.greedy(&prompts).unwrap();
+    answers.into_iter().map(|a| a.tokens.iter().map(|t| t.0 as i32).collect()).collect()
 }
 
 /// See the name.

@@ -51,4 +51,10 @@ impl Precision {
     pub fn quantised_logits(&self, fixture: &str) -> f32 {
         2.0 * self.logits(fixture)
     }
+
+    /// Margin between two logits below which their order may change: `least`, or what both may be
+    /// off together.
+    pub fn margin(&self, least: f32) -> f32 {
+        least.max(2.0 * self.logits)
+    }
 }
