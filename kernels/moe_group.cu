@@ -1,6 +1,6 @@
 // moe_group
-// math:     sorts the entries e = 0..entries by ids[e] and cuts each expert's run into segments of at
-//           most `width` entries.
+// math:     sorts the entries e = 0..entries by ids[e] and cuts each expert's run into segments of
+//           at most `width` entries.
 // shapes:   ids i32 [entries]; order i32 [entries]; segments i32 [max_segments, 4] = expert, first
 //           place in order, entries, 0. Negative ids, and any past the experts, come as expert -1.
 //           Segments left over have no entries.
@@ -35,7 +35,8 @@ KERNEL __launch_bounds__(1024) moe_group(
     counts[expert] = 0;
     __syncthreads();
     // Threads 0..experts stand for an expert each, thread `experts` for the entries without one.
-    for (u32 e = threadIdx.x; e < entries; e += THREADS) atomicAdd(&counts[min(u32(ids[e]), experts)], 1);
+    for (u32 e = threadIdx.x; e < entries; e += THREADS)
+        atomicAdd(&counts[min(u32(ids[e]), experts)], 1);
     __syncthreads();
     u32 count = counts[expert], pieces = (count + width - 1) / width;
     u32 first = exclusive_sum(count, sums), segment = exclusive_sum(pieces, sums);
@@ -48,7 +49,8 @@ KERNEL __launch_bounds__(1024) moe_group(
     if (threadIdx.x == THREADS - 1) sums[0] = segment + pieces;
     __syncthreads();
     u32 all = sums[0];
-    for (u32 i = all + threadIdx.x; i < max_segments; i += THREADS) segments[i] = make_int4(0, 0, 0, 0);
+    for (u32 i = all + threadIdx.x; i < max_segments; i += THREADS)
+        segments[i] = make_int4(0, 0, 0, 0);
     for (u32 e = threadIdx.x; e < entries; e += THREADS)
         order[atomicAdd(&places[min(u32(ids[e]), experts)], 1)] = i32(e);
 }

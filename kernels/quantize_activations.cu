@@ -1,29 +1,29 @@
 // quantize_activations
-// math:     s16:   x = s (256 h + l), s = max |x| of 32 columns / 32512; h, l signed bytes.
+// math:     s16:   x = s (256 h + l), s = max |x| of 128 columns / 32512; h, l signed bytes.
 //           pairs: x = s (h + l), s a power of two per row; h = f16(x / s), l = f16(x / s - h).
-//           tiles: x = s h.
-// shapes:   x f32 [rows, columns], row stride in elements. Columns up to 32 * groups are zeros. Of each
-//           group of 32 (16) columns, thread t of a product owns columns 4t..4t+3 (and 16+4t..).
-//           s16:   quants [rows, groups] of 64 bytes: of t the words h(4t), h(16+4t), l(4t), l(16+4t);
-//                  scales f32 [rows]: s[groups] | sums of x[groups] | sums of 16 columns[2 groups].
-//           pairs: quants [rows, 2 groups] of 64 bytes: of t the pairs h(4t, 4t+1), h(4t+2, 4t+3), then
-//                  l; scales f32 [rows].
-//           tiles: quants [ceil(rows / 16), 2 groups] of 512 bytes, B operands of two products: of lane
-//                  4 g + t the pairs of row g, then those of row g + 8; scales f32 [rows].
-// launch:   s16: grid (ceil(groups / 32), rows), block 256, a thread owns 4 columns. The others: grid
-//           rows, block 256, a block owns a row.
-// bytes:    rows * columns * 4 (twice through the cache but for s16) + rows * groups * (64 + 16 | 128 |
-//           64).
+// shapes:   x f32 [rows, columns], row stride in elements. Columns up to 32 * groups are zeros. Of
+//           each group of 32 (16) columns, thread t of a product owns columns 4t..4t+3 (and
+//           16+4t..).
+//           s16:   quants [rows, groups] of 64 bytes: of t the words h(4t), h(16+4t), l(4t),
+//           l(16+4t); scales f32 [rows]: s[groups / 4], padded to groups | sums of x[groups] | sums
+//           of 16 columns[2 groups].
+//           pairs: quants [rows, 2 groups] of 64 bytes: of t the pairs h(4t, 4t+1), h(4t+2, 4t+3),
+//           then l; scales f32 [rows].
+// launch:   s16: grid (ceil(groups / 32), rows), block 256, a thread owns 4 columns, a warp
+//           128. pairs: grid rows, block 256, a block owns a row.
+// bytes:    rows * columns * 4 (twice through the cache for pairs) + rows * groups * (64 + 13 |
+//           128).
 // limits:   columns <= 32 * groups; groups a multiple of 8.
-// numerics: to nearest; s16 is off by at most 2^-16 of the largest of 32 values, pairs by 2^-22 and
-//           tiles by 2^-11 of each. The sums are those of the rounded values. NaN and infinity spread
-//           to the whole group or row through s.
+// numerics: to nearest; s16 is off by at most 2^-16 of the largest of 128 values, pairs by 2^-22 of
+//           each. The sums are those of the rounded values. NaN and infinity spread to the 128
+//           columns or to the row through s.
 #include "common.cuh"
 
 // Four columns; zeros past the end.
 INLINE float4 load_columns(const float* row, u32 column, u32 columns) {
     const float* from = row + column;
-    if (column + 4 <= columns && (u64(from) & 15) == 0) return *reinterpret_cast<const float4*>(from);
+    if (column + 4 <= columns && (u64(from) & 15) == 0)
+        return *reinterpret_cast<const float4*>(from);
     float v[4];
 #pragma unroll
     for (u32 i = 0; i < 4; i++) v[i] = column + i < columns ? from[i] : 0.0f;
@@ -46,7 +46,7 @@ KERNEL __launch_bounds__(256) quantize_activations_s16(
     float4 v = load_columns(x + row * x_stride, min(column, columns), columns);
     u32 largest = magnitude(v);
 #pragma unroll
-    for (u32 step = 1; step < 8; step *= 2)
+    for (u32 step = 1; step < WARP; step *= 2)
         largest = max(largest, __shfl_xor_sync(FULL, largest, step));
     float limit = __uint_as_float(largest);
     float inverse = limit > 1e-30f ? 32512.0f / limit : 0.0f;
@@ -71,7 +71,7 @@ KERNEL __launch_bounds__(256) quantize_activations_s16(
     float scale = limit * (1.0f / 32512.0f);
     float* own = scales + row * groups * 4;
     if ((threadIdx.x & 7) == 0) {
-        own[group] = scale;
+        if (threadIdx.x % WARP == 0) own[group / 4] = scale;
         own[groups + group] = scale * float(sum);
     }
     if (t == 0) own[2 * groups + 2 * group + half] = scale * float(half_sum);
@@ -93,7 +93,8 @@ INLINE float2 row_factor(const float* row, u32 columns) {
     u32 exponent = largest >> 23;
     if (exponent == 255) return make_float2(1.0f, 1.0f);
     exponent = max(exponent, 14u);
-    return make_float2(__uint_as_float((267 - exponent) << 23), __uint_as_float((exponent - 13) << 23));
+    u32 factor = (267 - exponent) << 23, inverse = (exponent - 13) << 23;
+    return make_float2(__uint_as_float(factor), __uint_as_float(inverse));
 }
 
 KERNEL __launch_bounds__(256) quantize_activations_pairs(
@@ -114,24 +115,5 @@ KERNEL __launch_bounds__(256) quantize_activations_pairs(
         pairs.w = pack_f16(v.z - b.x, v.w - b.y);
         u64 at = (u64(blockIdx.x) * groups * 2 + column / 16) * 64 + (column / 4 & 3) * 16;
         *reinterpret_cast<uint4*>(quants + at) = pairs;
-    }
-}
-
-KERNEL __launch_bounds__(256) quantize_activations_tiles(
-    const float* x, u64 x_stride, u32 columns, u32 groups, u8* quants, float* scales) {
-    wait_for_previous();
-    start_next();
-    const float* row = x + blockIdx.x * x_stride;
-    float2 factor = row_factor(row, columns);
-    if (threadIdx.x == 0) scales[blockIdx.x] = factor.y;
-    u32 tile = blockIdx.x / 16, slot = blockIdx.x % 16;
-    for (u32 column = threadIdx.x * 4; column < groups * 32; column += 1024) {
-        float4 v = load_columns(row, min(column, columns), columns);
-        uint2 pairs;
-        pairs.x = pack_f16(v.x * factor.x, v.y * factor.x);
-        pairs.y = pack_f16(v.z * factor.x, v.w * factor.x);
-        u32 lane = slot % 8 * 4 + (column / 4 & 3);
-        u64 at = (u64(tile) * groups * 2 + column / 16) * 512 + lane * 16 + slot / 8 * 8;
-        *reinterpret_cast<uint2*>(quants + at) = pairs;
     }
 }

@@ -3,8 +3,8 @@
 // A record holds 16 rows by K columns of one matrix, K = 256 for most types. The records of 16 rows
 // follow each other along the columns. Rows and columns past the matrix are zeros. Inside a record
 // the codes lie in the order in which `mma.sync` wants them: lane `4 g + t` owns rows g and g + 8,
-// and of each group of 32 columns the columns 4t..4t+3 and 16+4t..16+4t+3. A warp thus reads a record
-// front to back, 16 bytes a lane, and needs no shuffle. Headers (scales) follow the codes,
+// and of each group of 32 columns the columns 4t..4t+3 and 16+4t..16+4t+3. A warp thus reads a
+// record front to back, 16 bytes a lane, and needs no shuffle. Headers (scales) follow the codes,
 // ordered by slot = 2 (row % 8) + row / 8, so that the two rows of a lane are neighbours.
 //
 // Codes are the same numbers as in the file; the packer is `backend-cuda/src/repack/`.
@@ -12,8 +12,8 @@
 //   K, BYTES   columns and bytes of a record;
 //   SUBS       scales of a group of 32 columns: 1, or 2 (one for each 16);
 //   MIN        value = d * code - m instead of d * code;
-//   codes      signed bytes of group i: a[0], a[1] = rows g, g + 8 at columns 4t; a[2], a[3] at 16+4t;
-//   scales     d and m of group i for rows g and g + 8.
+//   codes      signed bytes of group i: a[0], a[1] = rows g, g + 8 at columns 4t; a[2], a[3] at
+// 16+4t; scales     d and m of group i for rows g and g + 8.
 #pragma once
 #include "common.cuh"
 #include "codebooks.cuh"
@@ -209,9 +209,9 @@ struct MXFP4 {
     }
 };
 
-// Header of a row: d and dmin f16; three words A, B, C. The low 6 bits of their bytes are scales 0-3,
-// scales 4-7 and minimums 0-3; the upper 2 bits, from A to C, form minimums 4-7. So four numbers are
-// taken apart at a time.
+// Header of a row: d and dmin f16; three words A, B, C. The low 6 bits of their bytes are scales
+// 0-3, scales 4-7 and minimums 0-3; the upper 2 bits, from A to C, form minimums 4-7. So four
+// numbers are taken apart at a time.
 template <int FIFTH>
 struct Q45_K {
     enum { HEADER = 2048 + 512 * FIFTH };
@@ -230,7 +230,8 @@ struct Q45_K {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             uint4 v = at<uint4>(record + HEADER + (2 * g + r) * 16);
-            u32 last = ((v.y >> 6) & 0x03030303) | ((v.z >> 4) & 0x0c0c0c0c) | ((v.w >> 2) & 0x30303030);
+            u32 last = ((v.y >> 6) & 0x03030303) | ((v.z >> 4) & 0x0c0c0c0c);
+            last |= (v.w >> 2) & 0x30303030;
             u32 sc = ((i & 4) ? v.z : v.y) & 0x3f3f3f3f;
             u32 mn = (i & 4) ? last : v.w & 0x3f3f3f3f;
             sc = (sc >> (8 * (i & 3))) & 255, mn = (mn >> (8 * (i & 3))) & 255;
@@ -259,7 +260,8 @@ struct Q6_K {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             float head = half_value((heads >> (16 * r)) & 0xffff);
-            u32 pair = word_of(at<uint4>(record + 3072 + (2 * g + r) * 16), i >> 1) >> (16 * (i & 1));
+            uint4 v = at<uint4>(record + 3072 + (2 * g + r) * 16);
+            u32 pair = word_of(v, i >> 1) >> (16 * (i & 1));
             d[r][0] = head * (float)(i8)(pair & 255);
             d[r][1] = head * (float)(i8)((pair >> 8) & 255);
         }
@@ -302,7 +304,8 @@ struct Q2_K {
         const u8* record, int i, int g, float (&d)[2][2], float (&m)[2][2]) {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            u32 pair = word_of(at<uint4>(record + 1024 + (2 * g + r) * 16), i >> 1) >> (16 * (i & 1));
+            uint4 v = at<uint4>(record + 1024 + (2 * g + r) * 16);
+            u32 pair = word_of(v, i >> 1) >> (16 * (i & 1));
             u32 heads = at<u32>(record + 1280 + (2 * g + r) * 4);
             float head = half_value(heads & 0xffff), minimum = half_value(heads >> 16);
             d[r][0] = head * (float)(pair & 15);
@@ -331,7 +334,8 @@ struct IQ2_XXS {
         }
     }
     static INLINE u32 word(u32 index, u32 sign, int half) {
-        return with_signs(__ldg(reinterpret_cast<const u32*>(IQ2_XXS_GRID) + (index & 255) * 2 + half), sign & 127, half);
+        const u32* grid = reinterpret_cast<const u32*>(IQ2_XXS_GRID);
+        return with_signs(__ldg(grid + (index & 255) * 2 + half), sign & 127, half);
     }
     static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][1], float (&)[2][1]) {
@@ -342,8 +346,8 @@ struct IQ2_XXS {
     }
 };
 
-// Codes: of each group and row, 4 words of a grid index (9 bits) and a sign index (7 bits). Headers:
-// 8 bytes of scales of each row, a nibble for 16 columns; d f16 of each row.
+// Codes: of each group and row, 4 words of a grid index (9 bits) and a sign index (7 bits).
+// Headers: 8 bytes of scales of each row, a nibble for 16 columns; d f16 of each row.
 struct IQ2_XS {
     enum { K = 256, BYTES = 1184, SUBS = 2, MIN = 0 };
     static INLINE void codes(
@@ -354,7 +358,8 @@ struct IQ2_XS {
         a[2] = word(v.y >> shift, t & 1), a[3] = word(v.w >> shift, t & 1);
     }
     static INLINE u32 word(u32 w, int half) {
-        return with_signs(__ldg(reinterpret_cast<const u32*>(IQ2_XS_GRID) + (w & 511) * 2 + half), (w >> 9) & 127, half);
+        const u32* grid = reinterpret_cast<const u32*>(IQ2_XS_GRID);
+        return with_signs(__ldg(grid + (w & 511) * 2 + half), (w >> 9) & 127, half);
     }
     static INLINE void scales(
         const u8* record, int i, int g, float (&d)[2][2], float (&)[2][2]) {

@@ -8,7 +8,7 @@
 //           i32 [S, 4]; out f32 [R, value_heads VALUE_DIM]
 // launch:   one workgroup of 128 per 32 value columns (x), value head (y) and sequence (z): an
 //           invocation keeps a quarter of one state column in registers for the whole pass;
-//           line S of the grid writes zeros into padded rows; 8 KEY_DIM + 1.5 KiB of workgroup memory
+//           line S of the grid writes zeros into padded rows; 16 KEY_DIM + 2.5 KiB of workgroup memory
 // bytes:    8 S value_heads KEY_DIM VALUE_DIM + 4 R (2 key_heads KEY_DIM ceil(VALUE_DIM / 32) r +
 //           2 value_heads VALUE_DIM), r = value heads of a key head
 // limits:   S < 65535, value_heads <= 65535; KEY_DIM <= 512
@@ -43,9 +43,11 @@ struct Params {
 const COLUMNS: u32 = 32u;
 const PARTS: u32 = WORKGROUP / COLUMNS;
 const PART: u32 = (KEY_DIM + PARTS - 1u) / PARTS;
-var<workgroup> queries: array<f32, PARTS * PART>;
-var<workgroup> keys: array<f32, PARTS * PART>;
-var<workgroup> read_parts: array<f32, WORKGROUP>;
+// Two rows each, so that a row is loaded while the slowest invocation still reads the last one.
+var<workgroup> queries: array<f32, 2u * PARTS * PART>;
+var<workgroup> keys: array<f32, 2u * PARTS * PART>;
+// Per invocation: its part of S^T k, of the sum of k^2 and of the sum of q^2.
+var<workgroup> read_parts: array<vec3<f32>, WORKGROUP>;
 var<workgroup> out_parts: array<f32, WORKGROUP>;
 
 fn sequence_line(index: u32) -> vec4<i32> {
@@ -74,34 +76,6 @@ fn clear_padding(column: u32, part: u32) {
             out[p.out_offset + row * p.out_stride + column] = 0.0;
         }
     }
-}
-
-// Loads query and key of a row and leaves them normed in workgroup memory.
-fn load_normed(row_start: u32, key_head: u32, lane: u32) {
-    let query_start = row_start + key_head * KEY_DIM;
-    let key_start = query_start + p.key_heads * KEY_DIM;
-    var query_squares = 0.0;
-    var key_squares = 0.0;
-    for (var i = lane; i < PARTS * PART; i += WORKGROUP) {
-        var query = 0.0;
-        var key = 0.0;
-        if i < KEY_DIM {
-            query = qkv[query_start + i];
-            key = qkv[key_start + i];
-        }
-        queries[i] = query;
-        keys[i] = key;
-        query_squares += query * query;
-        key_squares += key * key;
-    }
-    let query_norm = sqrt(workgroup_sum(query_squares, lane) + 1e-6) * sqrt(f32(KEY_DIM));
-    let key_norm = sqrt(workgroup_sum(key_squares, lane) + 1e-6);
-    // Each invocation rescales what it loaded itself.
-    for (var i = lane; i < PARTS * PART; i += WORKGROUP) {
-        queries[i] = queries[i] / query_norm;
-        keys[i] = keys[i] / key_norm;
-    }
-    workgroupBarrier();
 }
 
 @compute @workgroup_size(WORKGROUP)
@@ -141,7 +115,18 @@ fn gated_delta_rule(
     for (var t = 0; t < line.y; t++) {
         let row = u32(line.x + t);
         let row_start = p.qkv_offset + row * p.qkv_stride;
-        load_normed(row_start, key_head, lane);
+        let half = (u32(t) & 1u) * PARTS * PART;
+        let query_start = row_start + key_head * KEY_DIM;
+        for (var i = lane; i < PARTS * PART; i += WORKGROUP) {
+            var query = 0.0;
+            var key = 0.0;
+            if i < KEY_DIM {
+                query = qkv[query_start + i];
+                key = qkv[query_start + p.key_heads * KEY_DIM + i];
+            }
+            queries[half + i] = query;
+            keys[half + i] = key;
+        }
         let ba_start = p.ba_offset + row * p.ba_stride;
         let beta = sigmoid(ba[ba_start + head]);
         let decay = exp(negative_a * softplus(ba[ba_start + p.value_heads + head] + bias));
@@ -149,22 +134,29 @@ fn gated_delta_rule(
         if inside {
             value = qkv[row_start + 2u * p.key_heads * KEY_DIM + head * VALUE_DIM + column];
         }
-        var read = 0.0;
-        for (var i = 0u; i < PART; i++) {
-            own[i] *= decay;
-            read += own[i] * keys[part * PART + i];
-        }
-        read_parts[lane] = read;
         workgroupBarrier();
-        read = 0.0;
-        for (var q = 0u; q < PARTS; q++) {
-            read += read_parts[q * COLUMNS + place];
+        let first = half + part * PART;
+        var sums = vec3<f32>();
+        for (var i = 0u; i < PART; i++) {
+            let key = keys[first + i];
+            let query = queries[first + i];
+            own[i] *= decay;
+            sums += vec3<f32>(own[i] * key, key * key, query * query);
         }
-        let delta = beta * (value - read);
+        read_parts[lane] = sums;
+        workgroupBarrier();
+        sums = vec3<f32>();
+        for (var q = 0u; q < PARTS; q++) {
+            sums += read_parts[q * COLUMNS + place];
+        }
+        // The norms are factors of the raw key and query.
+        let key_factor = 1.0 / sqrt(sums.y + 1e-6);
+        let query_factor = 1.0 / (sqrt(sums.z + 1e-6) * sqrt(f32(KEY_DIM)));
+        let delta = key_factor * beta * (value - key_factor * sums.x);
         var result = 0.0;
         for (var i = 0u; i < PART; i++) {
-            own[i] += keys[part * PART + i] * delta;
-            result += own[i] * queries[part * PART + i];
+            own[i] += keys[first + i] * delta;
+            result += own[i] * queries[first + i];
         }
         out_parts[lane] = result;
         workgroupBarrier();
@@ -173,7 +165,8 @@ fn gated_delta_rule(
             for (var q = 0u; q < PARTS; q++) {
                 result += out_parts[q * COLUMNS + place];
             }
-            out[p.out_offset + row * p.out_stride + head * VALUE_DIM + column] = result;
+            out[p.out_offset + row * p.out_stride + head * VALUE_DIM + column] =
+                result * query_factor;
         }
     }
     if inside {

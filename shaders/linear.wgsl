@@ -2,10 +2,12 @@
 // shapes:   x f32 [R, in], out f32 [R, out], rows strided; W [count, in] in a storage type
 // launch:   linear_mat_vec: one workgroup per OUTPUTS outputs and ROWS (<= 8) rows; each weight is
 //             decoded once for all rows; 4 WORKGROUP OUTPUTS ROWS bytes of workgroup memory
-//           linear_mat_mul: 256 invocations per tile of 64 outputs x 64 rows, 32 columns a step,
-//             4 x 4 results each; 16 KiB of workgroup memory
+//           linear_mat_mul: 256 invocations per tile of 16 LANE_OUTPUTS outputs x 16 LANE_ROWS
+//             rows; an invocation owns LANE_OUTPUTS x LANE_ROWS results and loads one unit of one
+//             line a step, of which there are 256 for 8 x 8, so a step is 16 columns, and 128 for
+//             4 x 4, so a step is 32; 16 KiB of workgroup memory
 // bytes:    mat_vec: bytes of W + 4 R (in outputs / OUTPUTS from cache + out);
-//           mat_mul: bytes of W ceil(R / 64) + 4 R (in ceil(out / 64) + out)
+//           mat_mul: bytes of W ceil(R / tile rows) + 4 R (in ceil(out / tile outputs) + out)
 // limits:   words of a segment and elements of x and out < 2^32; in a multiple of 16 or the scalar
 //           activations variant
 // numerics: dequantised and accumulated in f32; mat_vec: WORKGROUP partial sums and a tree,
@@ -24,7 +26,6 @@ struct Params {
     out_stride: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> weights: array<u32>;
 @group(0) @binding(2) var<storage, read> grids: array<u32>;
 @group(0) @binding(4) var<storage, read_write> out: array<f32>;
 
@@ -86,74 +87,82 @@ fn linear_mat_vec(
     }
 }
 
-const TILE: u32 = 64u;
-var<workgroup> weight_tile: array<f32, 2048>;
-var<workgroup> row_tile: array<f32, 2048>;
+// Lines of a tile, and quads of columns in a step.
+const TILE_OUTPUTS: u32 = 16u * LANE_OUTPUTS;
+const TILE_ROWS: u32 = 16u * LANE_ROWS;
+const LINES: u32 = TILE_OUTPUTS + TILE_ROWS;
+const STEP: u32 = 256u / LINES;
+const QUADS: u32 = 4u * STEP;
+var<workgroup> weight_tile: array<vec4<f32>, QUADS * TILE_OUTPUTS>;
+var<workgroup> row_tile: array<vec4<f32>, QUADS * TILE_ROWS>;
+
+// One unit of one line of a tile: the first lines are weights, the others activations.
+fn load_line(line: u32, first_output: u32, first_row: u32, unit: u32) -> Unit {
+    if unit < p.units {
+        if line < TILE_OUTPUTS {
+            if first_output + line < p.count {
+                return decode((first_output + line) * p.row_words, p.blocks, unit);
+            }
+        } else {
+            let row = first_row + line - TILE_OUTPUTS;
+            if row < p.rows {
+                return activations(p.x_offset + row * p.x_stride, unit);
+            }
+        }
+    }
+    return Unit();
+}
 
 @compute @workgroup_size(256)
 fn linear_mat_mul(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(local_invocation_index) lane: u32,
 ) {
-    let first_output = group.x * TILE;
-    let first_row = group.y * TILE;
+    let first_output = group.x * TILE_OUTPUTS;
+    let first_row = group.y * TILE_ROWS;
     let across = lane & 15u;
     let down = lane >> 4u;
-    // The lower half of the workgroup loads weights, the upper half activations; each invocation
-    // loads one unit of one line of the tile.
-    let line = lane & 63u;
-    let loads_weights = lane < 128u;
-    let second_unit = (lane >> 6u) & 1u;
-    let inside = select(first_row + line < p.rows, first_output + line < p.count, loads_weights);
-    var sums: array<vec4<f32>, 4>;
-    for (var start = 0u; start < p.units; start += 2u) {
-        let unit = start + second_unit;
-        var loaded = Unit();
-        if inside && unit < p.units {
-            if loads_weights {
-                loaded = decode((first_output + line) * p.row_words, p.blocks, unit);
-            } else {
-                loaded = activations(p.x_offset + (first_row + line) * p.x_stride, unit);
-            }
-        }
-        let target_index = second_unit * 16u * TILE + line;
-        for (var i = 0u; i < 4u; i++) {
-            let index = target_index + i * TILE;
-            if loads_weights {
-                weight_tile[index] = loaded.a[i];
-                weight_tile[index + 4u * TILE] = loaded.b[i];
-                weight_tile[index + 8u * TILE] = loaded.c[i];
-                weight_tile[index + 12u * TILE] = loaded.d[i];
-            } else {
-                row_tile[index] = loaded.a[i];
-                row_tile[index + 4u * TILE] = loaded.b[i];
-                row_tile[index + 8u * TILE] = loaded.c[i];
-                row_tile[index + 12u * TILE] = loaded.d[i];
-            }
+    let line = lane % LINES;
+    let quad = lane / LINES * 4u;
+    var sums: array<f32, LANE_OUTPUTS * LANE_ROWS>;
+    var loaded = load_line(line, first_output, first_row, lane / LINES);
+    for (var start = 0u; start < p.units; start += STEP) {
+        if line < TILE_OUTPUTS {
+            let place = quad * TILE_OUTPUTS + line;
+            weight_tile[place] = loaded.a;
+            weight_tile[place + TILE_OUTPUTS] = loaded.b;
+            weight_tile[place + 2u * TILE_OUTPUTS] = loaded.c;
+            weight_tile[place + 3u * TILE_OUTPUTS] = loaded.d;
+        } else {
+            let place = quad * TILE_ROWS + line - TILE_OUTPUTS;
+            row_tile[place] = loaded.a;
+            row_tile[place + TILE_ROWS] = loaded.b;
+            row_tile[place + 2u * TILE_ROWS] = loaded.c;
+            row_tile[place + 3u * TILE_ROWS] = loaded.d;
         }
         workgroupBarrier();
-        for (var k = 0u; k < 32u; k++) {
-            let w = k * TILE + across;
-            let four = vec4<f32>(
-                weight_tile[w],
-                weight_tile[w + 16u],
-                weight_tile[w + 32u],
-                weight_tile[w + 48u],
-            );
-            let r = k * TILE + down;
-            sums[0] += row_tile[r] * four;
-            sums[1] += row_tile[r + 16u] * four;
-            sums[2] += row_tile[r + 32u] * four;
-            sums[3] += row_tile[r + 48u] * four;
+        // The next step's loads are under way while this one is computed.
+        loaded = load_line(line, first_output, first_row, start + STEP + lane / LINES);
+        for (var k = 0u; k < QUADS; k++) {
+            var w: array<vec4<f32>, LANE_OUTPUTS>;
+            for (var i = 0u; i < LANE_OUTPUTS; i++) {
+                w[i] = weight_tile[k * TILE_OUTPUTS + across + 16u * i];
+            }
+            for (var j = 0u; j < LANE_ROWS; j++) {
+                let value = row_tile[k * TILE_ROWS + down + 16u * j];
+                for (var i = 0u; i < LANE_OUTPUTS; i++) {
+                    sums[j * LANE_OUTPUTS + i] += dot(w[i], value);
+                }
+            }
         }
         workgroupBarrier();
     }
-    for (var i = 0u; i < 4u; i++) {
-        let row = first_row + down + 16u * i;
-        for (var j = 0u; j < 4u; j++) {
-            let output = first_output + across + 16u * j;
+    for (var j = 0u; j < LANE_ROWS; j++) {
+        let row = first_row + down + 16u * j;
+        for (var i = 0u; i < LANE_OUTPUTS; i++) {
+            let output = first_output + across + 16u * i;
             if row < p.rows && output < p.count {
-                out[p.out_offset + row * p.out_stride + output] = sums[i][j];
+                out[p.out_offset + row * p.out_stride + output] = sums[j * LANE_OUTPUTS + i];
             }
         }
     }

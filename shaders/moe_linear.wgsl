@@ -5,7 +5,7 @@
 // launch:   one workgroup per OUTPUTS outputs of one pair (y = pair), which returns at once if its
 //           expert is in another segment; 4 WORKGROUP OUTPUTS bytes of workgroup memory
 // bytes:    R k bytes of an expert, repeated experts mostly from cache
-// limits:   R k <= 65535; words of a segment < 2^32; an id outside 0..E is ignored
+// limits:   R k <= 65535; words of a segment < 2^32; a negative id gives zeros, one of E or more nothing
 // numerics: as linear_mat_vec
 
 struct Params {
@@ -26,7 +26,6 @@ struct Params {
     out_stride: u32,
 }
 @group(0) @binding(0) var<uniform> p: Params;
-@group(0) @binding(1) var<storage, read> weights: array<u32>;
 @group(0) @binding(2) var<storage, read> grids: array<u32>;
 @group(0) @binding(4) var<storage, read> ids: array<i32>;
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
@@ -42,6 +41,9 @@ fn moe_linear(
     let pair = group.y;
     let id = ids[p.ids_offset + pair / p.top_k * p.ids_stride + pair % p.top_k];
     let expert = u32(id) - p.first_expert;
+    if id < 0 && p.first_expert == 0u && lane < OUTPUTS && first + lane < p.count {
+        out[p.out_offset + pair * p.out_stride + first + lane] = 0.0;
+    }
     if first >= p.count || id < 0 || expert >= p.experts {
         return;
     }

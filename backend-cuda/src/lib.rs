@@ -1,6 +1,7 @@
 //! forge-cuda: the CUDA backend. Compute capability 8.0 and newer; builds and starts on machines
 //! without CUDA, where [`Cuda::open`] says what is missing.
 
+mod bandwidth;
 pub mod compile;
 mod device;
 pub mod elf;
@@ -129,6 +130,10 @@ impl Backend for Cuda {
 
     fn submit(&self, program: &Program) -> Result<()> {
         program.exec.launch(&self.device.stream)
+    }
+
+    fn measure_bandwidth(&self) -> Result<f64> {
+        bandwidth::measure(self)
     }
 
     fn op_times(&self, program: &Program) -> Result<Vec<f64>> {

@@ -230,7 +230,6 @@ impl<'b> Pass<'b> {
     ///
     /// # Errors
     /// [`Error::Device`] for an unknown kernel.
-    #[allow(dead_code, reason = "for kernels that size their grid by the device")]
     pub(crate) fn resident_blocks(&self, launch: &Launch) -> Result<u32> {
         let shape = launch.shape;
         let loaded = self.device.modules.kernel(launch.op, launch.kernel)?;

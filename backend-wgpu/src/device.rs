@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct WgpuOptions {
     /// Adapter by index in [`adapters`] or by a part of its name; `None` = the best hardware one.
     pub adapter: Option<String>,
+    /// Without a named adapter, refuse one that runs on the CPU instead of taking it with a warning.
+    pub hardware_only: bool,
     /// Ask for the lowest limits of WebGPU and no optional feature, so that tests cover them.
     pub force_lowest: bool,
     /// Skip the comparison of every op with the CPU reference.
@@ -97,11 +99,11 @@ fn preference(device_type: wgpu::DeviceType) -> u8 {
     }
 }
 
-fn choose(wanted: Option<&str>) -> Result<wgpu::Adapter> {
+fn choose(wanted: Option<&str>, hardware_only: bool) -> Result<wgpu::Adapter> {
     let mut found = enumerate();
     let names: Vec<String> = found.iter().map(|a| a.get_info().name).collect();
     if names.is_empty() {
-        return Err(Error::device("adapter", "no Vulkan, Metal or DX12 adapter was found"));
+        return Err(Error::unsupported("wgpu", "there is no Vulkan, Metal or DX12 adapter"));
     }
     let index = match wanted {
         Some(wanted) => find(wanted, &names).ok_or_else(|| {
@@ -114,7 +116,13 @@ fn choose(wanted: Option<&str>) -> Result<wgpu::Adapter> {
             .min_by_key(|(_, adapter)| preference(adapter.get_info().device_type))
             .map_or(0, |(index, _)| index),
     };
-    Ok(found.swap_remove(index))
+    let adapter = found.swap_remove(index);
+    let info = adapter.get_info();
+    if wanted.is_none() && hardware_only && info.device_type == wgpu::DeviceType::Cpu {
+        let reason = "it is the only adapter and runs on the CPU; name it to use it";
+        return Err(Error::unsupported(format!("adapter {}", info.name), reason));
+    }
+    Ok(adapter)
 }
 
 /// Index given as a number, else the first name that contains `wanted`, whatever the case.
@@ -159,7 +167,7 @@ pub(crate) struct Device {
 impl Device {
     /// Opens the adapter that `options` ask for.
     pub(crate) fn open(options: &WgpuOptions) -> Result<Self> {
-        let adapter = choose(options.adapter.as_deref())?;
+        let adapter = choose(options.adapter.as_deref(), options.hardware_only)?;
         let info = adapter.get_info();
         let software = info.device_type == wgpu::DeviceType::Cpu;
         if software {

@@ -24,7 +24,7 @@ use forge_core::weights::host::HostTensor;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// Row counts that programs are recorded for.
-const ROW_BUCKETS: [usize; 11] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256];
+const ROW_BUCKETS: [usize; 13] = [1, 2, 3, 4, 6, 8, 16, 32, 64, 128, 256, 512, 1024];
 
 /// An opened adapter.
 pub struct WgpuBackend {
@@ -37,6 +37,7 @@ pub struct WgpuBackend {
     scratch: Mutex<Option<wgpu::Buffer>>,
     /// Ops are compared with the reference before they are used.
     self_test: bool,
+    tile_rule: Mutex<ops::TileRule>,
     compared: self_test::Compared,
 }
 
@@ -44,16 +45,17 @@ impl WgpuBackend {
     /// Opens the adapter that `options` ask for.
     ///
     /// # Errors
-    /// [`Error::Device`] without an adapter, with one that does not open, or naming the op that
-    /// differs from the CPU reference on it;
-    /// [`Error::Invalid`] on an unknown adapter name, [`Error::Unsupported`] on too low limits.
+    /// [`Error::Unsupported`] without an adapter or on too low limits, [`Error::Invalid`] on an
+    /// unknown adapter name, [`Error::Device`] if it does not open, or naming the op that differs
+    /// from the CPU reference on it.
     pub fn open(options: &WgpuOptions) -> Result<Self> {
         let device = Device::open(options)?;
-        let max_rows = 256;
+        // Activations of a pass must fit one binding: 1024 rows of the widest models take 150 MB.
+        let max_rows = if device.binding_bytes() >= 1 << 30 { 1024 } else { 256 };
         let info = DeviceInfo {
             backend: "wgpu",
             name: device.name.clone(),
-            row_buckets: ROW_BUCKETS.to_vec(),
+            row_buckets: ROW_BUCKETS.into_iter().filter(|rows| *rows <= max_rows).collect(),
             max_rows,
             ..DeviceInfo::default()
         };
@@ -64,6 +66,7 @@ impl WgpuBackend {
             staging: memory::Staging::default(),
             codebooks: OnceLock::new(),
             scratch: Mutex::new(None),
+            tile_rule: Mutex::default(),
             self_test: !options.skip_self_test,
             compared: self_test::Compared::default(),
         };
@@ -76,6 +79,17 @@ impl WgpuBackend {
     /// True if the adapter runs on the CPU.
     pub fn is_software(&self) -> bool {
         self.device.software
+    }
+
+    /// How `linear` chooses its tile.
+    pub(crate) fn tile_rule(&self) -> ops::TileRule {
+        *self.tile_rule.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes [`Self::tile_rule`]; returns the one before.
+    pub(crate) fn set_tile_rule(&self, rule: ops::TileRule) -> ops::TileRule {
+        let mut slot = self.tile_rule.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut slot, rule)
     }
 
     /// At least `bytes` of memory for use inside one op.

@@ -64,6 +64,8 @@ const SOURCES: &[(&str, &str)] = sources![
     "quant/q5_k",
     "quant/q6_k",
     "quant/q8_0",
+    "quant/words_scalar",
+    "quant/words_vec4",
     "rms_norm",
     "rms_norm_heads",
     "rope",

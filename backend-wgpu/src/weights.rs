@@ -10,13 +10,14 @@ use forge_core::backend::Weight;
 use forge_core::error::{Error, Result};
 use forge_core::weights::host::HostTensor;
 use forge_core::weights::quant::{StorageType, grids};
+use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
 
 /// Values that a shader decodes at once; plain rows are padded to whole units.
 pub(crate) const UNIT: usize = 16;
 /// Repacked bytes handed to the queue at once.
-const CHUNK_BYTES: usize = 8 << 20;
+const CHUNK_BYTES: usize = 32 << 20;
 
 /// A shared handle of an uploaded weight: row segments, each in a buffer that one binding covers.
 #[derive(Clone)]
@@ -64,51 +65,57 @@ fn row_words(storage: StorageType, columns: usize) -> usize {
     words.div_ceil(4) * 4
 }
 
-/// Appends one repacked row.
-fn repack(storage: StorageType, row: &[u8], row_words: usize, out: &mut Vec<u8>) {
-    let end = out.len() + row_words * 4;
+/// Repacks one row into zeroed memory.
+fn repack(storage: StorageType, row: &[u8], out: &mut [u8]) {
     let tail = tail(storage);
     if tail.is_empty() {
-        out.extend_from_slice(row);
-    } else {
-        let blocks = row.chunks_exact(storage.block().1);
-        for block in blocks.clone() {
-            out.extend_from_slice(&block[..tail.start]);
-            out.extend_from_slice(&block[tail.end..]);
-        }
-        for block in blocks {
-            out.extend_from_slice(&block[tail.clone()]);
-            if tail.len() % 2 == 1 {
-                out.push(0);
-            }
-        }
+        out[..row.len()].copy_from_slice(row);
+        return;
     }
-    out.resize(end, 0);
+    let bytes = storage.block().1;
+    let (main, half) = (bytes - tail.len(), tail.len().next_multiple_of(2));
+    let (mains, tails) = out.split_at_mut(row.len() / bytes * main);
+    let places = mains.chunks_exact_mut(main).zip(tails.chunks_exact_mut(half));
+    for (block, (target, target_tail)) in row.chunks_exact(bytes).zip(places) {
+        target[..tail.start].copy_from_slice(&block[..tail.start]);
+        target[tail.start..].copy_from_slice(&block[tail.end..]);
+        target_tail[..tail.len()].copy_from_slice(&block[tail.clone()]);
+    }
 }
 
 /// Files that decode a type, and the place of its codebook in the buffer of [`codebooks`].
 fn decoder(storage: StorageType) -> (&'static [&'static str], Option<u32>) {
     use StorageType as T;
     match storage {
-        T::F32 => (&["quant/common", "quant/f32"], None),
-        T::F16 => (&["quant/common", "quant/f16"], None),
-        T::Bf16 => (&["quant/common", "quant/bf16"], None),
-        T::Q4_0 => (&["quant/common", "quant/q4_0"], None),
-        T::Q4_1 => (&["quant/common", "quant/q4_1"], None),
-        T::Q5_0 => (&["quant/common", "quant/q5_0"], None),
-        T::Q5_1 => (&["quant/common", "quant/q5_1"], None),
-        T::Q8_0 => (&["quant/common", "quant/q8_0"], None),
-        T::Q2_K => (&["quant/common", "quant/q2_k"], None),
-        T::Q3_K => (&["quant/common", "quant/q3_k"], None),
-        T::Q4_K => (&["quant/common", "quant/k_scales", "quant/q4_k"], None),
-        T::Q5_K => (&["quant/common", "quant/k_scales", "quant/q5_k"], None),
-        T::Q6_K => (&["quant/common", "quant/q6_k"], None),
-        T::Iq2Xxs => (&["quant/common", "quant/codebook", "quant/iq2_xxs"], Some(0)),
-        T::Iq2Xs => (&["quant/common", "quant/codebook", "quant/iq2_xs"], Some(512)),
-        T::Iq3Xxs => (&["quant/common", "quant/codebook", "quant/iq3_xxs"], Some(1536)),
-        T::Iq4Nl => (&["quant/common", "quant/iq4_values", "quant/iq4_nl"], None),
-        T::Iq4Xs => (&["quant/common", "quant/iq4_values", "quant/iq4_xs"], None),
-        T::Mxfp4 => (&["quant/common", "quant/mxfp4"], None),
+        T::F32 => (&["quant/words_vec4", "quant/common", "quant/f32"], None),
+        T::F16 => (&["quant/words_vec4", "quant/common", "quant/f16"], None),
+        T::Bf16 => (&["quant/words_vec4", "quant/common", "quant/bf16"], None),
+        T::Q4_0 => (&["quant/words_scalar", "quant/common", "quant/q4_0"], None),
+        T::Q4_1 => (&["quant/words_scalar", "quant/common", "quant/q4_1"], None),
+        T::Q5_0 => (&["quant/words_scalar", "quant/common", "quant/q5_0"], None),
+        T::Q5_1 => (&["quant/words_scalar", "quant/common", "quant/q5_1"], None),
+        T::Q8_0 => (&["quant/words_vec4", "quant/common", "quant/q8_0"], None),
+        T::Q2_K => (&["quant/words_scalar", "quant/common", "quant/q2_k"], None),
+        T::Q3_K => (&["quant/words_scalar", "quant/common", "quant/q3_k"], None),
+        T::Q4_K => (&["quant/words_scalar", "quant/common", "quant/k_scales", "quant/q4_k"], None),
+        T::Q5_K => (&["quant/words_scalar", "quant/common", "quant/k_scales", "quant/q5_k"], None),
+        T::Q6_K => (&["quant/words_scalar", "quant/common", "quant/q6_k"], None),
+        T::Iq2Xxs => {
+            (&["quant/words_scalar", "quant/common", "quant/codebook", "quant/iq2_xxs"], Some(0))
+        }
+        T::Iq2Xs => {
+            (&["quant/words_scalar", "quant/common", "quant/codebook", "quant/iq2_xs"], Some(512))
+        }
+        T::Iq3Xxs => {
+            (&["quant/words_scalar", "quant/common", "quant/codebook", "quant/iq3_xxs"], Some(1536))
+        }
+        T::Iq4Nl => {
+            (&["quant/words_scalar", "quant/common", "quant/iq4_values", "quant/iq4_nl"], None)
+        }
+        T::Iq4Xs => {
+            (&["quant/words_scalar", "quant/common", "quant/iq4_values", "quant/iq4_xs"], None)
+        }
+        T::Mxfp4 => (&["quant/words_scalar", "quant/common", "quant/mxfp4"], None),
     }
 }
 
@@ -228,30 +235,32 @@ impl WgpuBackend {
 
     /// Repacks rows `row..` of the group into the segment's buffer.
     fn fill(&self, group: &Group<'_>, experts: usize, row: usize, segment: &Segment) -> Result<()> {
-        let mut bytes = Vec::with_capacity(CHUNK_BYTES);
-        let mut written = 0;
+        let mut sources = Vec::with_capacity(segment.experts * segment.rows);
         for expert in segment.first_expert..segment.first_expert + segment.experts {
             let mut start = 0;
             for part in group.parts {
                 let rows = part_rows(part, experts);
                 let from = row.max(start);
                 let to = (row + segment.rows).min(start + rows);
-                for r in from..to.max(from) {
+                let row_bytes = part.row_bytes();
+                sources.extend((from..to.max(from)).map(|r| {
                     let index = expert * rows + r - start;
-                    let row_bytes = part.row_bytes();
-                    let source = &part.data.as_slice()[index * row_bytes..(index + 1) * row_bytes];
-                    repack(segment.storage, source, segment.row_words, &mut bytes);
-                    if bytes.len() >= CHUNK_BYTES {
-                        memory::write_part(&self.device, &segment.buffer, written, &bytes)?;
-                        memory::flush(&self.device)?;
-                        written += bytes.len() as u64;
-                        bytes.clear();
-                    }
-                }
+                    &part.data.as_slice()[index * row_bytes..(index + 1) * row_bytes]
+                }));
                 start += rows;
             }
         }
-        memory::write_part(&self.device, &segment.buffer, written, &bytes)
+        let row_bytes = segment.row_words * 4;
+        let mut written = 0;
+        for rows in sources.chunks((CHUNK_BYTES / row_bytes).max(1)) {
+            let mut bytes = vec![0; rows.len() * row_bytes];
+            let targets = bytes.par_chunks_exact_mut(row_bytes).zip(rows);
+            targets.for_each(|(target, row)| repack(segment.storage, row, target));
+            memory::write_part(&self.device, &segment.buffer, written, &bytes)?;
+            memory::flush(&self.device)?;
+            written += bytes.len() as u64;
+        }
+        Ok(())
     }
 
     /// The codebooks, uploaded with the first weight that needs them.
@@ -284,9 +293,8 @@ mod tests {
             let (values, bytes) = storage.block();
             let columns = values.max(16) * 3;
             let row: Vec<u8> = (0..columns / values * bytes).map(|i| (i % 251) as u8 + 1).collect();
-            let mut out = Vec::new();
-            repack(storage, &row, row_words(storage, columns), &mut out);
-            assert_eq!(out.len(), row_words(storage, columns) * 4, "{storage}");
+            let mut out = vec![0; row_words(storage, columns) * 4];
+            repack(storage, &row, &mut out);
             let mut kept: Vec<u8> = out.iter().copied().filter(|b| *b != 0).collect();
             let mut source = row.clone();
             kept.sort_unstable();

@@ -107,6 +107,15 @@ pub trait Backend: Sized + 'static {
     /// Device errors (on the CPU also those of the ops).
     fn submit(&self, program: &Self::Program) -> Result<()>;
 
+    /// Read bandwidth of device memory in bytes per second, measured where the backend can, else as
+    /// [`DeviceInfo::bandwidth`] has it; 0 if unknown.
+    ///
+    /// # Errors
+    /// Device errors.
+    fn measure_bandwidth(&self) -> Result<f64> {
+        Ok(self.info().bandwidth)
+    }
+
     /// Runs `program` as [`Backend::submit`] does, waits, and returns the seconds between
     /// neighbouring marks ([`Ops::mark`]).
     ///

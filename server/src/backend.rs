@@ -56,6 +56,13 @@ pub(crate) fn with_backend<V: BackendVisitor>(
             Err(error) => choice.pass_over(error)?,
         }
     }
+    #[cfg(feature = "wgpu")]
+    if choice.tries(BackendKind::Wgpu) {
+        match open_wgpu(choice) {
+            Ok(backend) => return visitor.visit(backend),
+            Err(error) => choice.pass_over(error)?,
+        }
+    }
     if choice.tries(BackendKind::Cpu) {
         return visitor.visit(Cpu::new());
     }
@@ -71,6 +78,16 @@ fn open_cuda(choice: &BackendChoice) -> forge_core::Result<forge_cuda::Cuda> {
         })?,
     };
     forge_cuda::Cuda::open(&forge_cuda::Options { device, cache: None })
+}
+
+#[cfg(feature = "wgpu")]
+fn open_wgpu(choice: &BackendChoice) -> forge_core::Result<forge_wgpu::WgpuBackend> {
+    // A software adapter is slower than the CPU backend: it has to be asked for.
+    if choice.kind == BackendKind::Auto && forge_wgpu::adapters().iter().all(|a| a.software) {
+        return Err(Error::unsupported("backend wgpu", "there is no hardware adapter"));
+    }
+    let options = forge_wgpu::WgpuOptions { adapter: choice.device.clone(), ..Default::default() };
+    forge_wgpu::WgpuBackend::open(&options)
 }
 
 impl BackendChoice {

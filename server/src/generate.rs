@@ -38,6 +38,8 @@ pub(crate) struct Reply {
     pub(crate) text: String,
     /// Why it ended.
     pub(crate) end: End,
+    /// A stop string ended it: the text is shorter than the tokens.
+    pub(crate) cut: bool,
     /// Figures.
     pub(crate) stats: Stats,
 }
@@ -168,8 +170,9 @@ pub(crate) fn generate<'a, B: Backend>(
             engine.cancel(id)?;
         }
     }
+    let cut = path.stop.found();
     let text = path.finish(decoder.finish())?;
-    Ok(Reply { id, tokens, text, end: end.unwrap_or(End::Stop), stats: clock.stats })
+    Ok(Reply { id, tokens, text, end: end.unwrap_or(End::Stop), cut, stats: clock.stats })
 }
 
 /// Takes the times of a reply.

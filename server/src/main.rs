@@ -3,15 +3,19 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod bench;
 mod cli;
 mod generate;
 mod interrupt;
+mod machine;
 mod models;
 mod output;
 mod prompt;
 mod reasoning;
 mod session;
 mod stop;
+mod synth;
+mod transcript;
 
 use clap::Parser;
 use std::process::ExitCode;

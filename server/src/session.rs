@@ -22,7 +22,7 @@ pub(crate) fn start<B: Backend>(
     quiet: bool,
 ) -> Result<Engine<B>> {
     let info = backend.info();
-    let plan = MemoryPlan::new::<B>(&checkpoint.config, info, weight_bytes(checkpoint), options)?;
+    let plan = MemoryPlan::new::<B>(&checkpoint.config, info, checkpoint.device_bytes(), options)?;
     if !quiet {
         let (name, kind, device) = (&checkpoint.name, info.backend, &info.name);
         note(format_args!("{name} on {kind} ({device}): {plan}"));

@@ -5,9 +5,7 @@ fn unit_column(unit: u32) -> u32 {
     return unit * 16u;
 }
 
-fn quad(index: u32) -> vec4<f32> {
-    let low = weights[index];
-    let high = weights[index + 1u];
+fn halves(low: u32, high: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4<u32>(
         low << 16u,
         low & 0xffff0000u,
@@ -17,6 +15,12 @@ fn quad(index: u32) -> vec4<f32> {
 }
 
 fn decode(base: u32, blocks: u32, unit: u32) -> Unit {
-    let words = base + unit * 8u;
-    return Unit(quad(words), quad(words + 2u), quad(words + 4u), quad(words + 6u));
+    let low = weights[(base >> 2u) + unit * 2u];
+    let high = weights[(base >> 2u) + unit * 2u + 1u];
+    return Unit(
+        halves(low.x, low.y),
+        halves(low.z, low.w),
+        halves(high.x, high.y),
+        halves(high.z, high.w),
+    );
 }

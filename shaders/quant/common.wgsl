@@ -36,12 +36,12 @@ fn spread(bits: u32) -> u32 {
 
 // Byte `index` counted from word `base`.
 fn byte_at(base: u32, index: u32) -> u32 {
-    return (weights[base + (index >> 2u)] >> ((index & 3u) * 8u)) & 0xffu;
+    return (word(base + (index >> 2u)) >> ((index & 3u) * 8u)) & 0xffu;
 }
 
 // 16-bit field `index` counted from word `base`.
 fn half_at(base: u32, index: u32) -> u32 {
-    return (weights[base + (index >> 1u)] >> ((index & 1u) * 16u)) & 0xffffu;
+    return (word(base + (index >> 1u)) >> ((index & 1u) * 16u)) & 0xffffu;
 }
 
 fn f16_at(base: u32, index: u32) -> f32 {

@@ -5,16 +5,12 @@ fn unit_column(unit: u32) -> u32 {
     return unit * 16u;
 }
 
-fn quad(index: u32) -> vec4<f32> {
-    return bitcast<vec4<f32>>(vec4<u32>(
-        weights[index],
-        weights[index + 1u],
-        weights[index + 2u],
-        weights[index + 3u],
-    ));
-}
-
 fn decode(base: u32, blocks: u32, unit: u32) -> Unit {
-    let words = base + unit * 16u;
-    return Unit(quad(words), quad(words + 4u), quad(words + 8u), quad(words + 12u));
+    let quad = (base >> 2u) + unit * 4u;
+    return Unit(
+        bitcast<vec4<f32>>(weights[quad]),
+        bitcast<vec4<f32>>(weights[quad + 1u]),
+        bitcast<vec4<f32>>(weights[quad + 2u]),
+        bitcast<vec4<f32>>(weights[quad + 3u]),
+    );
 }

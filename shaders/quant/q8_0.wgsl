@@ -6,12 +6,12 @@ fn unit_column(unit: u32) -> u32 {
 }
 
 fn decode(base: u32, blocks: u32, unit: u32) -> Unit {
-    let words = base + unit * 4u;
+    let quad = weights[(base >> 2u) + unit];
     let d = f16_at(base + blocks * 8u, unit >> 1u);
     return Unit(
-        d * signed_bytes(weights[words]),
-        d * signed_bytes(weights[words + 1u]),
-        d * signed_bytes(weights[words + 2u]),
-        d * signed_bytes(weights[words + 3u]),
+        d * signed_bytes(quad.x),
+        d * signed_bytes(quad.y),
+        d * signed_bytes(quad.z),
+        d * signed_bytes(quad.w),
     );
 }

@@ -37,6 +37,14 @@ macro_rules! op_tests {
     };
 }
 
+#[cfg(feature = "cuda")]
+#[test]
+fn cuda_rows_do_not_depend_on_their_number() {
+    if let Some(device) = forge_tests::backends::cuda() {
+        forge_tests::ops::linear::rows_do_not_depend_on_their_number(&device);
+    }
+}
+
 op_tests!(cpu);
 #[cfg(feature = "cuda")]
 op_tests!(cuda);

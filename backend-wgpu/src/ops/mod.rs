@@ -18,6 +18,8 @@ mod store_kv;
 #[cfg(test)]
 mod variants;
 
+pub(crate) use linear::TileRule;
+
 use crate::WgpuBackend;
 use crate::pass::WgpuPass;
 use forge_core::backend::Weight;

@@ -42,8 +42,11 @@ fn all() -> Vec<Shader> {
         shaders.push(embed::shader(storage));
         for activations in [Activations::Quads, Activations::Scalars] {
             shaders.push(moe::linear_shader(storage, activations));
-            for rows in [1, 3, 8, 9] {
-                shaders.push(linear::shader(storage, activations, rows));
+            for rows in [1, 3, 8] {
+                shaders.push(linear::vector_shader(storage, activations, rows));
+            }
+            for tile in [linear::Tile::Small, linear::Tile::Large] {
+                shaders.push(linear::tile_shader(storage, activations, tile));
             }
         }
     }

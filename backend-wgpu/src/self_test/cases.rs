@@ -336,7 +336,7 @@ pub(super) fn moe_linear<B: Backend>(backend: &B, storage: StorageType) -> Resul
     let columns = columns(storage);
     let parts = [weight(storage, 1, &[4, 5, columns])?, weight(storage, 2, &[4, 3, columns])?];
     let w = backend.upload(&parts, Residence::Device)?;
-    let ids = ints(backend, &[3, 0, 1, 3, 2, 0], &[3, 2])?;
+    let ids = ints(backend, &[3, 0, 1, -1, 2, 0], &[3, 2])?;
     let mut all = Vec::new();
     for rows in [3, 6] {
         let x = tensor(backend, 9, &[rows, columns])?;

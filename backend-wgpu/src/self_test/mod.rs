@@ -6,6 +6,7 @@
 mod cases;
 
 use crate::WgpuBackend;
+use crate::ops::TileRule;
 use forge_core::error::{Error, Result};
 use forge_core::kv::{KvLayout, KvType};
 use forge_core::reference::Cpu;
@@ -25,23 +26,37 @@ pub(crate) struct Compared {
 }
 
 impl Compared {
-    /// True the first time that `storage` comes by.
-    fn is_new_storage(&self, storage: StorageType) -> bool {
-        self.storages.lock().unwrap_or_else(PoisonError::into_inner).insert(storage)
+    /// Runs `compare` the first time that `storage` comes by; a failure is forgotten, so that the
+    /// next use fails as well.
+    fn storage(&self, storage: StorageType, compare: impl FnOnce() -> Result<()>) -> Result<()> {
+        once(&self.storages, storage, compare)
     }
-    fn is_new_layout(&self, layout: KvLayout) -> bool {
-        self.layouts.lock().unwrap_or_else(PoisonError::into_inner).insert(layout)
+    /// The same for a KV layout.
+    fn layout(&self, layout: KvLayout, compare: impl FnOnce() -> Result<()>) -> Result<()> {
+        once(&self.layouts, layout, compare)
     }
+}
+
+fn once<K: Copy + Eq + std::hash::Hash>(
+    done: &Mutex<HashSet<K>>,
+    key: K,
+    compare: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    // The lock is released before the comparison, which itself uploads and records.
+    if !done.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
+        return Ok(());
+    }
+    compare().inspect_err(|_| {
+        done.lock().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    })
 }
 
 /// Runs a case on both backends and compares.
 macro_rules! compare {
     ($backend:expr, $op:expr, $case:path $(, $argument:expr)*) => {
-        close(
-            $op,
-            &$case($backend $(, $argument)*).map_err(|error| failed($op, &error))?,
-            &$case(&Cpu::new() $(, $argument)*)?,
-        )
+        $case($backend $(, $argument)*)
+            .map_err(|error| failed($op, &error))
+            .and_then(|got| close($op, &got, &$case(&Cpu::new() $(, $argument)*)?))
     };
 }
 
@@ -95,14 +110,32 @@ pub(crate) fn base_ops(backend: &WgpuBackend) -> Result<()> {
 /// # Errors
 /// [`Error::Device`] naming the op and the type.
 pub(crate) fn storage(backend: &WgpuBackend, storage: StorageType) -> Result<()> {
-    if !backend.self_test || !backend.compared.is_new_storage(storage) {
+    if !backend.self_test {
         return Ok(());
     }
-    compare!(backend, &format!("embed {storage}"), cases::embed, storage)?;
-    for rows in [1, 2, 5, 19] {
-        compare!(backend, &format!("linear {storage}, {rows} rows"), cases::linear, storage, rows)?;
-    }
-    compare!(backend, &format!("moe_linear {storage}"), cases::moe_linear, storage)
+    backend.compared.storage(storage, || {
+        compare!(backend, &format!("embed {storage}"), cases::embed, storage)?;
+        for rows in [1, 2, 5, 19] {
+            let name = format!("linear {storage}, {rows} rows");
+            compare!(backend, &name, cases::linear, storage, rows)?;
+        }
+        large_tile(backend, storage);
+        compare!(backend, &format!("moe_linear {storage}"), cases::moe_linear, storage)
+    })
+}
+
+/// Compares the large tile of `linear`, and drops it for the small one if it fails.
+fn large_tile(backend: &WgpuBackend, storage: StorageType) {
+    let before = backend.set_tile_rule(TileRule::Large);
+    let name = format!("linear {storage}, large tile");
+    let after = match compare!(backend, &name, cases::linear, storage, 70) {
+        Ok(()) => before,
+        Err(error) => {
+            tracing::warn!(%error, "the large tile of linear is dropped for the small one");
+            TileRule::Small
+        }
+    };
+    backend.set_tile_rule(after);
 }
 
 /// The ops on a KV pool, the first time that its layout is used.
@@ -110,15 +143,16 @@ pub(crate) fn storage(backend: &WgpuBackend, storage: StorageType) -> Result<()>
 /// # Errors
 /// [`Error::Device`] naming the op and the type.
 pub(crate) fn kv(backend: &WgpuBackend, layout: KvLayout, heads_per_kv: usize) -> Result<()> {
-    if !backend.self_test || !backend.compared.is_new_layout(layout) {
+    if !backend.self_test {
         return Ok(());
     }
-    // fp8 has only three bits of mantissa, but the same bits on both sides.
-    let name = format!("paged_attention {}", name(layout.kv_type));
-    for rows in [1, 2, 9] {
-        compare!(backend, &name, cases::paged_attention, layout, heads_per_kv, rows)?;
-    }
-    Ok(())
+    backend.compared.layout(layout, || {
+        let name = format!("paged_attention {}", name(layout.kv_type));
+        for rows in [1, 2, 9] {
+            compare!(backend, &name, cases::paged_attention, layout, heads_per_kv, rows)?;
+        }
+        Ok(())
+    })
 }
 
 fn name(kv_type: KvType) -> &'static str {

@@ -26,6 +26,7 @@ fn compare_all(backend: &WgpuBackend) -> Result<()> {
             kv(backend, KvLayout { kv_type, kv_heads, head_dim }, heads_per_kv)?;
         }
     }
+    assert_eq!(backend.tile_rule(), TileRule::Size, "the large tile failed");
     kv(backend, KvLayout { kv_type: KvType::F16, kv_heads: 2, head_dim: 256 }, 4)
 }
 
@@ -60,7 +61,10 @@ fn tensors_larger_than_a_binding_fall_into_parts() -> Result<()> {
     compare!(&small(40 << 10), "gated_delta_rule", cases::gated_delta_rule, 32, 32)?;
     let backend = small(10 << 10);
     for storage in [StorageType::F32, StorageType::Bf16, StorageType::Q8_0] {
-        self::storage(&backend, storage).unwrap();
+        compare!(&backend, "embed", cases::embed, storage)?;
+        compare!(&backend, "linear", cases::linear, storage, 2)?;
+        compare!(&backend, "linear", cases::linear, storage, 19)?;
+        compare!(&backend, "moe_linear", cases::moe_linear, storage)?;
     }
     let layout = KvLayout { kv_type: KvType::F32, kv_heads: 2, head_dim: 16 };
     kv(&small(16 << 10), layout, 3)?;

@@ -9,13 +9,16 @@
 //! [`Rendered`] remembers which control tokens came from the template, so that what a person or a
 //! tool wrote can never end a turn or open another.
 
+mod date;
 mod guard;
 mod late;
+mod limits;
 mod message;
 mod python;
 mod template;
 #[cfg(test)]
 mod tests;
 
+pub use limits::MAX_TEMPLATE_BYTES;
 pub use message::{Content, Conversation, FunctionCall, Message, Role, ToolCall};
-pub use template::{ChatTemplate, MAX_TEMPLATE_BYTES, RenderOptions, Rendered, TemplateTokens};
+pub use template::{ChatTemplate, RenderOptions, Rendered, TemplateTokens};

@@ -10,7 +10,7 @@ use crate::ops::{HeadMap, RopePairing};
 use crate::weights::gguf::{GgufFile, GgufValue};
 
 /// Architectures that [`ModelConfig::from_gguf`] reads.
-const ARCHITECTURES: [(&str, Family); 4] = [
+pub(super) const ARCHITECTURES: [(&str, Family); 4] = [
     ("qwen35", Family::HybridDense),
     ("qwen35moe", Family::HybridMoe),
     ("qwen3", Family::Qwen3),

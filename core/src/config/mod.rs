@@ -6,6 +6,7 @@ mod hf;
 pub(crate) mod json;
 #[cfg(test)]
 mod tests;
+mod to_gguf;
 
 use crate::ops::{HeadMap, RopePairing};
 use serde::{Deserialize, Serialize};

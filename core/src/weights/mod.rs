@@ -44,6 +44,8 @@ pub(crate) mod samples;
 mod testing;
 pub mod ytf;
 
+pub use names_gguf::{GgufTensor, gguf_tensors};
+
 use crate::config::ModelConfig;
 use crate::error::{Error, Result};
 use host::HostTensor;

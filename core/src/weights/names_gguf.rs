@@ -80,6 +80,31 @@ fn file_name(config: &ModelConfig, canonical: &str) -> String {
     }
 }
 
+/// A tensor of a GGUF file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GgufTensor {
+    /// Canonical name.
+    pub canonical: String,
+    /// Name in the file.
+    pub name: String,
+    /// Shape in the file, slowest dimension first.
+    pub shape: Vec<usize>,
+}
+
+/// All tensors that a GGUF file of a model with `config` holds, but for the optional divisors of
+/// rotary frequencies; gate and up rows of experts are tensors of their own.
+pub fn gguf_tensors(config: &ModelConfig) -> Vec<GgufTensor> {
+    let slots = slots(config, &|_| false).into_iter();
+    slots
+        .map(|Slot { name, shape }| GgufTensor {
+            name: file_name(config, &name),
+            // The gate of the shared expert is a vector in this format.
+            shape: if shape.first() == Some(&1) { shape[1..].to_vec() } else { shape },
+            canonical: name,
+        })
+        .collect()
+}
+
 /// Canonical tensors of a file. Sets `config.mtp` and `config.tied_embeddings` to what the tensors
 /// say.
 ///

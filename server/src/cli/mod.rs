@@ -1,8 +1,15 @@
 //! The command line: one clap struct a command.
 
+mod bench;
+mod chat;
+mod completions;
 mod convert;
+mod doctor;
+mod inspect;
 mod options;
 mod run;
+mod synth;
+mod tokenize;
 
 use crate::interrupt;
 use clap::{Parser, Subcommand};
@@ -19,7 +26,14 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Run(run::Run),
+    Chat(chat::Chat),
+    Inspect(inspect::Inspect),
+    Tokenize(tokenize::Tokenize),
     Convert(convert::Convert),
+    Bench(bench::Bench),
+    Synth(synth::SynthCommand),
+    Doctor(doctor::Doctor),
+    Completions(completions::Completions),
 }
 
 impl Cli {
@@ -31,7 +45,14 @@ impl Cli {
         interrupt::install()?;
         match self.command {
             Command::Run(command) => command.run(),
+            Command::Chat(command) => command.run(),
+            Command::Inspect(command) => command.run(),
+            Command::Tokenize(command) => command.run(),
             Command::Convert(command) => command.run(),
+            Command::Bench(command) => command.run(),
+            Command::Synth(command) => command.run(),
+            Command::Doctor(command) => command.run(),
+            Command::Completions(command) => command.run(),
         }
     }
 }

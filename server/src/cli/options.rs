@@ -1,11 +1,20 @@
 //! Flags that several commands share.
 
 use crate::backend::{BackendChoice, BackendKind};
-use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum};
 use forge_core::engine::{EngineOptions, SamplingParams};
 use forge_core::kv::KvType;
 use forge_core::weights::GenerationDefaults;
+
+/// A choice that a template may leave open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Switch {
+    /// Yes.
+    On,
+    /// No.
+    Off,
+}
 
 /// How tokens are chosen. What is not given comes from the model's own defaults.
 #[derive(Args, Clone, Debug)]

@@ -1,6 +1,6 @@
 //! `forge run`: one prompt, one reply.
 
-use super::options::{EngineFlags, SamplingFlags};
+use super::options::{EngineFlags, SamplingFlags, Switch};
 use crate::backend::{BackendVisitor, with_backend};
 use crate::generate::{End, Reply, generate};
 use crate::interrupt;
@@ -9,7 +9,7 @@ use crate::output::{ReplyWriter, note};
 use crate::prompt::model_and_text;
 use crate::session;
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use forge_core::chat::{Conversation, Message, RenderOptions, Role};
 use forge_core::engine::{EngineOptions, Request};
 use forge_core::tokenizer::SpecialTokens;
@@ -56,15 +56,6 @@ pub(crate) struct Run {
     sampling: SamplingFlags,
     #[command(flatten)]
     engine: EngineFlags,
-}
-
-/// A choice that a template may leave open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Switch {
-    /// Yes.
-    On,
-    /// No.
-    Off,
 }
 
 impl Run {

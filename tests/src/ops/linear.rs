@@ -2,13 +2,13 @@
 
 use super::{Pair, Random};
 use crate::fixtures;
-use forge_core::Residence;
 use forge_core::backend::Backend;
 use forge_core::ops::Ops;
 use forge_core::weights::host::HostTensor;
 use forge_core::weights::mmap::map_file;
 use forge_core::weights::quant::StorageType;
 use forge_core::weights::safetensors::parse_raw;
+use forge_core::{DType, Residence, Shape};
 use std::sync::OnceLock;
 
 /// Blocks of real quantisers, by type name.
@@ -132,5 +132,40 @@ pub fn linear_silu_mul<B: Backend>(device: &B) {
             &out,
             3.0 * tolerance(rows),
         );
+    }
+}
+
+/// A row's result is the same bits whatever rows are computed with it, and however many.
+///
+/// # Panics
+/// If one differs.
+pub fn rows_do_not_depend_on_their_number<B: Backend>(device: &B) {
+    const ROWS: usize = 150;
+    let random = &mut Random::new(11);
+    let shapes = [(131, 768), (70, 4096), (2200, 2560)];
+    for storage in StorageType::ALL {
+        for (outputs, columns) in shapes {
+            let tensor = weight_tensor(random, storage, &[outputs, columns]);
+            let weight = device.upload(&[tensor], Residence::Device).unwrap();
+            let x = device.zeros(Shape::new(&[ROWS, columns]), DType::F32).unwrap();
+            let values = random.normals(ROWS * columns, 1.0);
+            device.write(&x, bytemuck::cast_slice(&values)).unwrap();
+            let run = |first: usize, rows: usize| {
+                let x = x.row_range(first..first + rows).unwrap();
+                let mut out = device.zeros(Shape::new(&[rows, outputs]), DType::F32).unwrap();
+                let program = device.record(|pass| pass.linear(&x, &weight, &mut out)).unwrap();
+                device.submit(&program).unwrap();
+                let mut bits = vec![0u32; rows * outputs];
+                device.read(&out, bytemuck::cast_slice_mut(&mut bits)).unwrap();
+                bits
+            };
+            let all = run(0, ROWS);
+            for (first, rows) in [(0, 1), (149, 1), (5, 3), (20, 16), (17, 30), (3, 64), (40, 110)]
+            {
+                let expected = &all[first * outputs..(first + rows) * outputs];
+                let same = run(first, rows) == expected;
+                assert!(same, "{storage} {outputs} x {columns}: {rows} rows from {first} differ");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ mod lookup;
 mod read;
 mod split;
 mod value;
+mod write;
 
 #[cfg(test)]
 pub(crate) mod builder;
@@ -12,6 +13,7 @@ pub(crate) mod builder;
 mod tests;
 
 pub use value::{GgufArray, GgufValue};
+pub use write::GgufWriter;
 
 use super::host::{HostBytes, HostTensor};
 use super::mmap::map_file;

@@ -8,6 +8,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
+pub(super) use write::temporary;
 pub use write::{PlannedTensor, YtfWriter};
 
 use super::host::{HostBytes, HostTensor};

@@ -168,7 +168,7 @@ fn to_json(path: &Path, header: &YtfHeader) -> Result<Vec<u8>> {
 }
 
 /// A hidden file beside the target, with the permissions that a plain new file would get.
-fn temporary(path: &Path, folder: &Path) -> io::Result<NamedTempFile> {
+pub(in crate::weights) fn temporary(path: &Path, folder: &Path) -> io::Result<NamedTempFile> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let prefix = format!(".{name}.");
     let mut builder = tempfile::Builder::new();
