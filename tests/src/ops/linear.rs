@@ -55,7 +55,6 @@ pub fn weight_tensor(random: &mut Random, storage: StorageType, shape: &[usize])
 fn tolerance(outputs: usize) -> f32 {
     if outputs < 32 { 4e-4 } else { 1e-4 }
 }
-}
 
 fn check<B: Backend>(
     pair: &Pair<'_, B>,
@@ -76,7 +75,11 @@ fn check<B: Backend>(
         |p| p.linear(&x.cpu, &on_cpu, &mut out.cpu),
         |p| p.linear(&x.device, &on_device, &mut out.device),
     );
-    pair.compare(&format!("linear {parts:?} x {columns}, {rows} rows"), &out, tolerance(rows * on_cpu.rows));
+    pair.compare(
+        &format!("linear {parts:?} x {columns}, {rows} rows"),
+        &out,
+        tolerance(rows * on_cpu.rows),
+    );
 }
 
 /// Every storage type at 1 to 8 rows and more, odd output counts, one block of columns.
