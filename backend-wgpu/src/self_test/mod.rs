@@ -71,8 +71,7 @@ fn close(op: &str, got: &[f32], expected: &[f32]) -> Result<()> {
     }
     for (i, (got, expected)) in got.iter().zip(expected).enumerate() {
         let difference = (got - expected).abs();
-        // Written so that a NaN fails.
-        if !(difference <= TOLERANCE * expected.abs().max(1.0)) {
+        if difference.is_nan() || difference > TOLERANCE * expected.abs().max(1.0) {
             let reason = format!(
                 "self-test: value {i} is {got}, the reference has {expected}; \
                  the driver or a shader is at fault, use another backend"
