@@ -98,6 +98,7 @@ pub struct Engine<B: Backend> {
     logits: Vec<f32>,
     events: Vec<Event>,
     profile: Profile,
+    fault: Option<String>,
 }
 
 /// Profiling of single steps.
@@ -130,7 +131,7 @@ impl<B: Backend> Engine<B> {
         let cache = Cache::new(&backend, &model.config, options)?;
         let inputs = StepInputs::new(&backend, shape, plan.context.div_ceil(BLOCK_TOKENS))?;
         let work = Workspace::new(&backend, &model.config, shape)?;
-        Ok(Self {
+        let mut engine = Self {
             logits: vec![0.0; model.config.vocab_size],
             blocks: BlockPool::new(plan.blocks),
             free_slots: (0..plan.slots as u32).rev().map(SlotId).collect(),
@@ -146,7 +147,30 @@ impl<B: Backend> Engine<B> {
             next_id: 0,
             events: Vec::new(),
             profile: Profile::Off,
-        })
+            fault: None,
+        };
+        engine.record_all()?;
+        Ok(engine)
+    }
+
+    /// Records the program of every shape a step can have, largest first, so that nothing is
+    /// allocated or recorded once requests run. Without row buckets there is no such list.
+    fn record_all(&mut self) -> Result<()> {
+        let shapes = schedule::shapes(self.inputs.shape, &self.backend.info().row_buckets);
+        for shape in shapes {
+            let inputs = self.inputs.view(shape)?;
+            self.programs.get_or_record(shape, || {
+                let mut work = self.work.view(shape)?;
+                let (model, cache) = (&self.model, &mut self.cache);
+                self.backend.record(|pass| model.forward(pass, &inputs, &mut work, cache))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// The error that made the engine unusable, if there was one.
+    pub fn fault(&self) -> Option<&str> {
+        self.fault.as_deref()
     }
 
     /// The memory plan.
@@ -220,8 +244,19 @@ impl<B: Backend> Engine<B> {
     /// Runs one pass and returns what happened. Does nothing when idle.
     ///
     /// # Errors
-    /// Device errors: the engine should not be used afterwards.
+    /// Device errors: every later step fails with the same text ([`Engine::fault`]).
     pub fn step(&mut self) -> Result<Vec<Event>> {
+        if let Some(fault) = &self.fault {
+            return Err(Error::device("step", fault));
+        }
+        let result = self.advance();
+        if let Err(error) = &result {
+            self.fault = Some(error.to_string());
+        }
+        result
+    }
+
+    fn advance(&mut self) -> Result<Vec<Event>> {
         self.admit()?;
         let planned = schedule::plan(&self.running, self.plan.max_rows);
         if !planned.is_empty() {

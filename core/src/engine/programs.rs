@@ -6,7 +6,7 @@ use crate::model::PassShape;
 use std::collections::HashMap;
 
 /// Most programs kept. A GPU backend's row buckets give fewer shapes than this.
-const CAPACITY: usize = 64;
+pub(super) const CAPACITY: usize = 96;
 
 /// Programs of one kind of pass.
 pub(super) struct Programs<B: Backend> {

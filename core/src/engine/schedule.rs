@@ -67,8 +67,32 @@ pub(super) fn shape(batch: &Batch, largest: PassShape, buckets: &[usize]) -> Pas
     }
 }
 
+/// All shapes that [`shape`] can return, largest first; none without buckets.
+pub(super) fn shapes(largest: PassShape, buckets: &[usize]) -> Vec<PassShape> {
+    let mut all = Vec::new();
+    let mut add = |rows, sequences, outputs| all.push(PassShape { rows, sequences, outputs });
+    let slots = largest.sequences;
+    let fitting = buckets.iter().copied().filter(|b| *b < largest.rows);
+    for rows in fitting.chain((!buckets.is_empty()).then_some(largest.rows)) {
+        let decode = rows.min(slots);
+        add(decode, decode, decode);
+        for sequences in [1, slots] {
+            for outputs in [0, 1, slots] {
+                if outputs <= sequences.min(rows) && sequences <= rows {
+                    add(rows, sequences, outputs);
+                }
+            }
+        }
+    }
+    all.sort_unstable();
+    all.dedup();
+    all.reverse();
+    all
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::programs::CAPACITY;
     use super::*;
     use proptest::prelude::*;
 
@@ -91,6 +115,9 @@ mod tests {
             prop_assert!(shape.rows >= batch.ids.len() && shape.rows <= largest.rows);
             prop_assert!(shape.sequences >= batch.sequences.len() && shape.sequences <= 9);
             prop_assert!(shape.outputs >= batch.out_rows.len() && shape.outputs <= 9);
+            let listed = shapes(largest, buckets);
+            prop_assert!(!bucketed || batch.ids.is_empty() || listed.contains(&shape), "{shape:?}");
+            prop_assert!(listed.len() <= CAPACITY && bucketed != listed.is_empty());
         }
     }
 }
