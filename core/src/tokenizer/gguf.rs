@@ -2,6 +2,7 @@
 
 use super::added::{AddedToken, AddedTokens};
 use super::bpe::BpeSource;
+use super::pieces;
 use super::table::{Kind, Spelling, TokenTable};
 use super::{SpecialIds, Tokenizer};
 use crate::error::{Error, Result};
@@ -98,9 +99,10 @@ pub(super) enum Normalization {
 pub(super) fn load(vocabulary: &GgufVocabulary, normalization: Normalization) -> Result<Tokenizer> {
     match vocabulary.model.as_str() {
         "gpt2" => byte_level(vocabulary, normalization),
+        "llama" => sentence_pieces(vocabulary),
         other => Err(Error::unsupported(
             format!("tokenizer.ggml.model {other:?}"),
-            "forge reads byte-level BPE vocabularies (gpt2); use the folder with tokenizer.json",
+            "forge reads byte-level BPE (gpt2) and SentencePiece BPE (llama) vocabularies",
         )),
     }
 }
@@ -113,7 +115,7 @@ fn byte_level(vocabulary: &GgufVocabulary, normalization: Normalization) -> Resu
             format!("known pre-tokenizers are {}", known.join(", ")),
         )
     })?;
-    let Tokens { table, plain, added } = read_tokens(vocabulary)?;
+    let Tokens { table, plain, added } = read_tokens(vocabulary, Spelling::ByteLevel)?;
     let source = BpeSource {
         file: FILE,
         vocab: plain,
@@ -135,6 +137,36 @@ fn byte_level(vocabulary: &GgufVocabulary, normalization: Normalization) -> Resu
     })
 }
 
+/// A SentencePiece vocabulary as the model's `tokenizer.json` would have it. A space is put before
+/// each stretch of text and removed at the start of what is decoded, unless the file says
+/// `add_space_prefix = false`.
+fn sentence_pieces(vocabulary: &GgufVocabulary) -> Result<Tokenizer> {
+    let prefix = vocabulary.add_space_prefix.unwrap_or(true);
+    let spelling = Spelling::Pieces(pieces::SPACE);
+    let Tokens { mut table, plain, added } = read_tokens(vocabulary, spelling)?;
+    table.leading_spaces_removed = usize::from(prefix);
+    let unknown = vocabulary.unknown.and_then(|id| vocabulary.tokens.get(id as usize));
+    let source = BpeSource {
+        file: FILE,
+        merges: pieces::merges(vocabulary, &plain, FILE)?,
+        unknown: unknown.filter(|token| plain.contains_key(*token)).cloned(),
+        fuse_unknown: true,
+        byte_fallback: true,
+        vocab: plain,
+        ignore_merges: false,
+    };
+    let model = source.build(&added)?;
+    let normalizer = pieces::normalizer(prefix)?;
+    Ok(Tokenizer {
+        added: AddedTokens::new(added, Some(&normalizer))?,
+        special: special_ids(vocabulary, true, &table)?,
+        table: table.into(),
+        model,
+        normalizer: Some(normalizer),
+        pre_tokenizer: None,
+    })
+}
+
 /// Token list of a file, sorted by use.
 struct Tokens {
     table: TokenTable,
@@ -142,7 +174,7 @@ struct Tokens {
     added: Vec<AddedToken>,
 }
 
-fn read_tokens(vocabulary: &GgufVocabulary) -> Result<Tokens> {
+fn read_tokens(vocabulary: &GgufVocabulary, spelling: Spelling) -> Result<Tokens> {
     let (tokens, types) = (&vocabulary.tokens, &vocabulary.token_types);
     if tokens.is_empty() {
         return Err(Error::format(FILE, "tokens", "the list is empty"));
@@ -159,7 +191,7 @@ fn read_tokens(vocabulary: &GgufVocabulary) -> Result<Tokens> {
         let field = "tokens";
         match kind {
             1 | 2 | 6 => {
-                table.set(id, &Spelling::ByteLevel.decode(token), Kind::Text, FILE, field)?;
+                table.set(id, &spelling.decode(token), Kind::Text, FILE, field)?;
                 plain.insert(token.clone(), id);
             }
             3 | 4 => {

@@ -10,6 +10,7 @@ mod added;
 mod bpe;
 mod gguf;
 mod json;
+mod pieces;
 mod stream;
 mod table;
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Fixture, reference-vocabulary and property tests of the tokenizer.
 
+mod pieces;
+
 use super::gguf::{self, Normalization};
 use super::*;
 use crate::weights::GgufVocabulary;
@@ -496,8 +498,9 @@ proptest! {
 
     #[test]
     fn text_survives_the_round_trip(input in "\\PC{0,60}|[ \\n\\ta-z<|>]{0,80}") {
-        let Some(folder) = fixture("llama-dense") else { return Ok(()) };
-        let tokenizer = open_folder(&folder);
+        static TOKENIZER: std::sync::LazyLock<Option<Tokenizer>> =
+            std::sync::LazyLock::new(|| fixture("llama-dense").map(|folder| open_folder(&folder)));
+        let Some(tokenizer) = TOKENIZER.as_ref() else { return Ok(()) };
         for special in [SpecialTokens::Parse, SpecialTokens::AsText] {
             let ids = tokenizer.encode(&input, special).unwrap();
             prop_assert_eq!(&tokenizer.decode(&ids, false), &input);
