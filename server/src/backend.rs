@@ -1,11 +1,11 @@
 //! The one choice of a backend; everything behind it is generic.
 
+use crate::machine;
+use crate::output::note;
 use anyhow::{Result, bail};
 use clap::ValueEnum;
 use forge_core::reference::Cpu;
 use forge_core::{Backend, Error};
-
-use crate::output::note;
 
 /// What the user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,8 +82,10 @@ fn open_cuda(choice: &BackendChoice) -> forge_core::Result<forge_cuda::Cuda> {
 
 #[cfg(feature = "wgpu")]
 fn open_wgpu(choice: &BackendChoice) -> forge_core::Result<forge_wgpu::WgpuBackend> {
-    // A software adapter is slower than the CPU backend: it has to be asked for.
-    if choice.kind == BackendKind::Auto && forge_wgpu::adapters().iter().all(|a| a.software) {
+    // A software adapter is slower than the CPU backend: it has to be asked for. Where there cannot
+    // be another one, its driver is not even loaded, which takes time and may print warnings.
+    let hardware = || machine::may_have_gpu() && forge_wgpu::adapters().iter().any(|a| !a.software);
+    if choice.kind == BackendKind::Auto && !hardware() {
         return Err(Error::unsupported("backend wgpu", "there is no hardware adapter"));
     }
     let options = forge_wgpu::WgpuOptions { adapter: choice.device.clone(), ..Default::default() };

@@ -31,6 +31,19 @@ fn parse_meminfo(text: &str) -> Option<Memory> {
     Some(Memory { total: field("MemTotal")?, available: field("MemAvailable")? })
 }
 
+/// False if the system shows no sign of a GPU: on Linux, drivers make device files.
+pub(crate) fn may_have_gpu() -> bool {
+    if !cfg!(target_os = "linux") {
+        return true;
+    }
+    let starts = |folder: &str, prefix: &str| {
+        let mut entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    };
+    // The last one is that of the Windows subsystem for Linux.
+    starts("/dev/dri", "renderD") || starts("/dev", "nvidia") || starts("/dev", "dxg")
+}
+
 /// Instruction sets that matter for the CPU backend.
 pub(crate) fn cpu_features() -> Vec<&'static str> {
     macro_rules! present {

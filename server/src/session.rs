@@ -30,8 +30,9 @@ pub(crate) fn start<B: Backend>(
     let bar = bar("loading", if quiet { 0 } else { plan.weight_bytes });
     let model = load(&backend, checkpoint, &mut |state| bar.set_position(state.done_bytes))?;
     bar.finish_and_clear();
-    if !quiet && plan.weight_bytes > WORTH_A_BAR {
-        let seconds = bar.elapsed().as_secs_f64().max(1e-9);
+    let seconds = bar.elapsed().as_secs_f64();
+    // Mapping a file takes no time and is no news.
+    if !quiet && plan.weight_bytes > WORTH_A_BAR && seconds > 0.1 {
         let rate = plan.weight_bytes as f64 / 1e9 / seconds;
         note(format_args!("loaded {} in {seconds:.1} s, {rate:.2} GB/s", size(plan.weight_bytes)));
     }

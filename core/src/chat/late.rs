@@ -54,7 +54,7 @@ impl SystemBlock {
         let options = RenderOptions { add_generation_prompt: false, ..options.clone() };
         let user = json!({"role": "user", "content": PROBE_USER});
         let system = json!({"role": "system", "content": PROBE_SYSTEM});
-        let without = template.render_values(&[user.clone()], None, &options).ok()?;
+        let without = template.render_values(std::slice::from_ref(&user), None, &options).ok()?;
         let with = template.render_values(&[system, user], None, &options).ok()?;
         let (before, rest) = with.split_once(PROBE_SYSTEM)?;
         // What both begin with, BOS, belongs to no message.

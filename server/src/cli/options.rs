@@ -21,19 +21,19 @@ pub(super) enum Switch {
 #[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingFlags {
     /// Temperature; 0 = always the most likely token [default: the model's, else 0]
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true)]
     temp: Option<f32>,
     /// Choose among the K most likely tokens; 0 = all [default: the model's, else 0]
     #[arg(long, value_name = "K")]
     top_k: Option<u32>,
     /// Choose among the fewest tokens with this probability [default: the model's, else 1]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
     /// Drop tokens below this share of the best one's probability [default: the model's, else 0]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
     /// Divide the logits of generated tokens; 1 = off [default: the model's, else 1]
-    #[arg(long, value_name = "X")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
     repeat_penalty: Option<f32>,
     /// Subtract from the logits of generated tokens [default: 0]
     #[arg(long, value_name = "X", allow_negative_numbers = true)]

@@ -185,27 +185,23 @@ fn deviation(tensor: &GgufTensor, config: &ModelConfig) -> f32 {
 
 /// Values of the small f32 tensors; `None` for a matrix.
 fn vector_values(tensor: &GgufTensor, seed: u64) -> Option<Vec<f32>> {
-    let count = tensor.shape.iter().product();
     let last = tensor.canonical.rsplit('.').next().unwrap_or_default();
-    let mut random = ChaCha8Rng::seed_from_u64(xxh3_64_with_seed(tensor.name.as_bytes(), seed));
-    let mut uniform = |low: f32, high: f32| low + (high - low) * random.random::<f32>();
     let columns = tensor.shape.last().copied().unwrap_or(1) as f32;
-    let mut fill = |value: &mut dyn FnMut(&mut dyn FnMut(f32, f32) -> f32) -> f32| {
-        Some((0..count).map(|_| value(&mut uniform)).collect())
-    };
-    match last {
+    let spread = (3.0 / columns).sqrt();
+    // A range to draw from, and what becomes of the value drawn.
+    let (range, change): (_, fn(f32) -> f32) = match last {
         // Decays between 1 and 7 per unit of time.
-        "neg_a" => fill(&mut |uniform| -uniform(0.0, 2.0).exp()),
+        "neg_a" => (0.0..2.0, |v| -v.exp()),
         // softplus(dt_bias) between 0.001 and 0.1, as these layers are initialised.
-        "dt_bias" => fill(&mut |uniform| uniform(0.001f32.ln(), 0.1f32.ln()).exp().exp_m1().ln()),
-        "conv" => fill(&mut |uniform| uniform(-0.5, 0.5)),
-        "router" | "shared_gate" => {
-            let most = (3.0 / columns).sqrt();
-            fill(&mut |uniform| uniform(-most, most))
-        }
-        _ if tensor.shape.len() < 2 => fill(&mut |uniform| uniform(0.9, 1.1)),
-        _ => None,
-    }
+        "dt_bias" => (0.001f32.ln()..0.1f32.ln(), |v| v.exp().exp_m1().ln()),
+        "conv" => (-0.5..0.5, |v| v),
+        "router" | "shared_gate" => (-spread..spread, |v| v),
+        _ if tensor.shape.len() < 2 => (0.9..1.1, |v| v),
+        _ => return None,
+    };
+    let mut random = ChaCha8Rng::seed_from_u64(xxh3_64_with_seed(tensor.name.as_bytes(), seed));
+    let count: usize = tensor.shape.iter().product();
+    Some((0..count).map(|_| change(random.random_range(range.clone()))).collect())
 }
 
 /// Writes a matrix row by row, each row from its own place in the tile.

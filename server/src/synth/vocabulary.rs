@@ -121,8 +121,9 @@ mod tests {
         let (tokens, merges) = (strings("tokens"), strings("merges"));
         assert_eq!((tokens.len(), merges.len()), (248_320, 248_320 - 276 - 256));
         let mut known = HashSet::new();
-        let merged = tokens[..256].iter().for_each(|token| assert!(known.insert(token.clone())));
-        let () = merged;
+        for token in &tokens[..256] {
+            assert!(known.insert(token.clone()));
+        }
         for merge in merges {
             let (left, right) = merge.split_once(' ').unwrap();
             assert!(known.contains(left) && known.contains(right), "{merge}");

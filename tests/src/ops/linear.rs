@@ -50,10 +50,10 @@ pub fn weight_tensor(random: &mut Random, storage: StorageType, shape: &[usize])
     HostTensor::new(format!("{storage}"), storage, shape.to_vec(), bytes.into()).unwrap()
 }
 
-/// Tolerance of a product: up to 8 rows the activations keep 15 bits or more; above that a GPU may
-/// multiply in f16 with f32 accumulation (11 bits per factor).
-fn tolerance(rows: usize) -> f32 {
-    if rows <= 8 { 1e-4 } else { 1e-3 }
+/// Tolerance of a product: activations keep 15 bits or more. The largest of very few outputs may
+/// itself be small by cancellation, so there the same error is a larger share of it.
+fn tolerance(outputs: usize) -> f32 {
+    if outputs < 32 { 4e-4 } else { 1e-4 }
 }
 
 fn check<B: Backend>(
@@ -75,7 +75,11 @@ fn check<B: Backend>(
         |p| p.linear(&x.cpu, &on_cpu, &mut out.cpu),
         |p| p.linear(&x.device, &on_device, &mut out.device),
     );
-    pair.compare(&format!("linear {parts:?} x {columns}, {rows} rows"), &out, tolerance(rows));
+    pair.compare(
+        &format!("linear {parts:?} x {columns}, {rows} rows"),
+        &out,
+        tolerance(rows * on_cpu.rows),
+    );
 }
 
 /// Every storage type at 1 to 8 rows and more, odd output counts, one block of columns.
@@ -130,7 +134,7 @@ pub fn linear_silu_mul<B: Backend>(device: &B) {
         pair.compare(
             &format!("linear_silu_mul {storage} {rows} rows"),
             &out,
-            3.0 * tolerance(rows),
+            3.0 * tolerance(160 * rows),
         );
     }
 }

@@ -6,17 +6,17 @@ use std::process::{Command, Stdio};
 
 /// What a run left behind.
 #[derive(Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// Exit status; `None` if a signal ended it.
-    pub status: Option<i32>,
+    pub(crate) status: Option<i32>,
     /// Standard output.
-    pub out: String,
+    pub(crate) out: String,
     /// Standard error.
-    pub err: String,
+    pub(crate) err: String,
 }
 
 /// Runs forge with `input` on standard input.
-pub fn forge_with(arguments: &[&str], input: &str) -> Outcome {
+pub(crate) fn forge_with(arguments: &[&str], input: &str) -> Outcome {
     let mut child = Command::new(env!("CARGO_BIN_EXE_forge"))
         .args(arguments)
         .env_remove("RUST_LOG")
@@ -36,14 +36,14 @@ pub fn forge_with(arguments: &[&str], input: &str) -> Outcome {
 }
 
 /// Runs forge, which must succeed; returns standard output.
-pub fn forge(arguments: &[&str]) -> String {
+pub(crate) fn forge(arguments: &[&str]) -> String {
     let outcome = forge_with(arguments, "");
     assert_eq!(outcome.status, Some(0), "{arguments:?}: {outcome:?}");
     outcome.out
 }
 
 /// Runs forge, which must fail with one line; returns that line without its beginning.
-pub fn forge_fails(arguments: &[&str]) -> String {
+pub(crate) fn forge_fails(arguments: &[&str]) -> String {
     let outcome = forge_with(arguments, "");
     assert_eq!(outcome.status, Some(1), "{arguments:?}: {outcome:?}");
     let lines: Vec<&str> = outcome.err.lines().filter(|line| !line.contains(" on cpu ")).collect();
@@ -52,7 +52,7 @@ pub fn forge_fails(arguments: &[&str]) -> String {
 }
 
 /// A file or folder of the repository's fixtures.
-pub fn fixture(name: &str) -> String {
+pub(crate) fn fixture(name: &str) -> String {
     let path: PathBuf =
         [env!("CARGO_MANIFEST_DIR"), "..", "tests", "fixtures", name].iter().collect();
     path.to_str().unwrap().to_owned()

@@ -1,8 +1,6 @@
 //! `forge run` and `forge chat` with the embedded model.
 
-mod common;
-
-use common::{forge, forge_fails, forge_with};
+use crate::common::{forge, forge_fails, forge_with};
 use std::io::Read;
 use std::process::{Command, Stdio};
 

@@ -1,8 +1,6 @@
 //! Commands that read and write model files.
 
-mod common;
-
-use common::{fixture, forge, forge_fails, forge_with};
+use crate::common::{fixture, forge, forge_fails, forge_with};
 use std::fs;
 use std::path::Path;
 
