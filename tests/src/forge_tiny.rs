@@ -75,28 +75,40 @@ fn check_continuations<B: Backend>(backend: B, checkpoint: &Checkpoint, margin: 
     }
 }
 
-/// Runs each case with its recorded continuation as input; returns the largest difference of a
+/// Runs a prompt with its recorded continuation as input; returns the largest difference of a
 /// margin. The margin of a token that is not the best is negative, so a wrong one counts in full.
-fn largest_margin_change<B: Backend>(backend: B, checkpoint: &Checkpoint) -> f32 {
-    let mut runner = Runner::new(backend, checkpoint, KvType::F32).unwrap();
-    let vocabulary = checkpoint.config.vocab_size;
-    let mut worst = 0f32;
-    for case in cases() {
-        let ids: Vec<i32> = case.prompt.iter().chain(&case.output).map(|t| t.0 as i32).collect();
-        let ids = &ids[..ids.len() - 1];
-        runner.reset(0);
-        let logits = runner.pass(&[Part { slot: 0, ids }], 0).unwrap();
-        let rows = logits.chunks(vocabulary).skip(case.prompt.len() - 1);
-        let mut largest = 0f32;
-        for ((row, token), expected) in rows.zip(&case.output).zip(&case.margins) {
-            let others = row.iter().enumerate().filter(|(i, _)| *i != token.index());
-            let second = others.map(|(_, value)| *value).fold(f32::NEG_INFINITY, f32::max);
-            largest = largest.max((row[token.index()] - second - expected).abs());
-        }
-        println!("{}: margins change by {largest:.4} at most", case.name);
-        worst = worst.max(largest);
+///
+/// # Panics
+/// If the pass fails.
+pub fn largest_margin_change<B: Backend>(
+    runner: &mut Runner<B>,
+    prompt: &[TokenId],
+    output: &[TokenId],
+    margins: &[f32],
+) -> f32 {
+    let ids: Vec<i32> = prompt.iter().chain(output).map(|t| t.0 as i32).collect();
+    let ids = &ids[..ids.len() - 1];
+    runner.reset(0);
+    let logits = runner.pass(&[Part { slot: 0, ids }], 0).unwrap();
+    let rows = logits.chunks(logits.len() / ids.len()).skip(prompt.len() - 1);
+    let mut largest = 0f32;
+    for ((row, token), expected) in rows.zip(output).zip(margins) {
+        let others = row.iter().enumerate().filter(|(i, _)| *i != token.index());
+        let second = others.map(|(_, value)| *value).fold(f32::NEG_INFINITY, f32::max);
+        largest = largest.max((row[token.index()] - second - expected).abs());
     }
-    worst
+    largest
+}
+
+/// Fails if a recorded margin changes by more than `tolerance`.
+fn check_margins<B: Backend>(backend: B, checkpoint: &Checkpoint, tolerance: f32) {
+    let mut runner = Runner::new(backend, checkpoint, KvType::F32).unwrap();
+    for case in cases() {
+        let Case { name, prompt, output, margins } = case;
+        let change = largest_margin_change(&mut runner, &prompt, &output, &margins);
+        println!("{name}: margins change by {change:.4} at most");
+        assert!(change <= tolerance, "{name}: margins change by {change} > {tolerance}");
+    }
 }
 
 /// See the name.
@@ -113,8 +125,7 @@ pub fn the_original_has_the_recorded_margins<B: Backend>(
 ) {
     let Some(folder) = shared("models/forge-tiny") else { return };
     let checkpoint = Checkpoint::open(folder).unwrap();
-    let worst = largest_margin_change(open(), &checkpoint);
-    assert!(worst <= precision.margin(0.02), "margins change by {worst}");
+    check_margins(open(), &checkpoint, precision.margin(0.02));
 }
 
 /// See the name.
@@ -130,6 +141,5 @@ pub fn the_embedded_model_has_nearly_the_recorded_margins<B: Backend>(
     open: impl Fn() -> B,
     _precision: &Precision,
 ) {
-    let worst = largest_margin_change(open(), &embedded());
-    assert!(worst <= EIGHT_BIT_MARGIN, "margins change by {worst}");
+    check_margins(open(), &embedded(), EIGHT_BIT_MARGIN);
 }

@@ -1,22 +1,26 @@
 //! A real public model: SmolLM2-135M-Instruct in Q4_1, against what another engine recorded.
 
-use crate::fixtures::{json, list, numbers, shared, text, token_ids, tokenizer};
-use crate::forge_tiny::assert_equal_where_certain;
+use crate::fixtures::{json, list, numbers, own, shared, text, token_ids, tokenizer};
+use crate::forge_tiny::{assert_equal_where_certain, largest_margin_change};
+use crate::runner::Runner;
 use crate::session::{Session, greedy_request};
 use crate::tolerance::Precision;
 use forge_core::backend::Backend;
 use forge_core::chat::{ChatTemplate, Conversation, RenderOptions, TemplateTokens};
 use forge_core::engine::EngineOptions;
+use forge_core::kv::KvType;
 use forge_core::tokenizer::SpecialTokens;
 use forge_core::weights::Checkpoint;
 use forge_core::{Result, TokenId};
+use serde_json::Value;
 use std::env;
 use std::path::PathBuf;
 
 /// What `.ci/fetch-smollm2` puts into the cache folder.
 const FILE: &str = "SmolLM2-135M-Instruct.Q4_1.gguf";
 
-/// Margin below which the recorded engine's rounding (it multiplies 8-bit activations) may decide.
+/// Margin below which the recording engine's rounding may decide. It rounds activations to 8 bits,
+/// so the places where the f32 reference prefers another token are left out too.
 const RECORDED_MARGIN: f32 = 0.1;
 
 /// The cache folder's file, if there is a cache folder.
@@ -63,7 +67,7 @@ pub fn tokens_match() {
 }
 
 /// The recorded conversation in the model's own template, and its ids.
-fn rendered(checkpoint: &Checkpoint, chat: &serde_json::Value) -> Result<(String, Vec<TokenId>)> {
+fn rendered(checkpoint: &Checkpoint, chat: &Value) -> Result<(String, Vec<TokenId>)> {
     let tokenizer = tokenizer(checkpoint);
     let source = checkpoint.chat_template.as_deref().unwrap();
     let template = ChatTemplate::new(source, TemplateTokens::of(&tokenizer))?;
@@ -85,27 +89,53 @@ pub fn the_chat_template_renders_as_recorded() {
     assert_eq!(Some(ids.len() as u64), chat["usage"]["prompt_tokens"].as_u64());
 }
 
-/// See the name.
+/// Margins of the recorded tokens by the NumPy reference in f32; `tests/tools/make_smollm2.py`
+/// made them. Negative where it prefers another token.
+fn reference_margins() -> Vec<(Vec<TokenId>, Vec<TokenId>, Vec<f32>)> {
+    let file = json(&own("tests/fixtures/smollm2.json"));
+    let case = |case: &Value| {
+        let ids = |name: &str| token_ids(&case[name]);
+        (ids("prompt_tokens"), ids("tokens"), numbers(&case["margins"]))
+    };
+    list(&file["completions"]).iter().map(case).collect()
+}
+
+/// With the recorded tokens as input, every margin is that of the NumPy reference.
+pub fn margins_match_the_reference<B: Backend>(open: impl Fn() -> B, precision: &Precision) {
+    let Some(checkpoint) = checkpoint() else { return };
+    let mut runner = Runner::new(open(), &checkpoint, KvType::F32).unwrap();
+    let mut worst = 0f32;
+    for (prompt, tokens, expected) in reference_margins() {
+        worst = worst.max(largest_margin_change(&mut runner, &prompt, &tokens, &expected));
+    }
+    println!("margins differ by {worst:.4} at most");
+    assert!(worst <= precision.margin(0.02), "margins differ by {worst}");
+}
+
+/// Greedy tokens equal the recorded ones up to the first place where rounding may decide.
 pub fn completions_match_where_certain<B: Backend>(open: impl Fn() -> B, precision: &Precision) {
     let (Some(checkpoint), Some(path)) = (checkpoint(), shared("cases/smollm2.json")) else {
         return;
     };
     let mut session = Session::new(open(), &checkpoint, &options()).unwrap();
     let recorded = json(&path);
-    let cases = list(&recorded["completions"]);
-    let prompts: Vec<_> = cases.iter().map(|c| token_ids(&c["prompt_tokens"])).collect();
-    let outputs: Vec<_> = cases.iter().map(|c| token_ids(&c["tokens"])).collect();
-    let requests: Vec<_> =
-        prompts.iter().zip(&outputs).map(|(p, o)| (p.as_slice(), o.len())).collect();
-    for ((case, output), answer) in
-        cases.iter().zip(&outputs).zip(session.greedy(&requests).unwrap())
-    {
+    let cases = reference_margins();
+    let requests: Vec<_> = cases.iter().map(|(p, o, _)| (p.as_slice(), o.len())).collect();
+    let answers = session.greedy(&requests).unwrap();
+    let recorded = list(&recorded["completions"]);
+    for ((case, (_, output, reference)), answer) in recorded.iter().zip(&cases).zip(answers) {
         answer.end.unwrap();
-        // Some margins were not recorded to the end: what lies behind them is not compared.
-        let margins = numbers(&case["top2_margin"]);
-        let output = &output[..margins.len()];
-        let margin = precision.margin(RECORDED_MARGIN);
-        assert_equal_where_certain(text(&case["prompt"]), &answer.tokens, output, &margins, margin);
+        assert_eq!(output, &token_ids(&case["tokens"]));
+        let mut margins = numbers(&case["top2_margin"]);
+        if margins.len() != output.len() {
+            // Recorded for each whole character instead of each token.
+            margins = vec![f32::INFINITY; output.len()];
+        }
+        // What is left above both limits.
+        let (mine, theirs) = (precision.margin(0.02), precision.margin(RECORDED_MARGIN));
+        let excess = |(recorded, reference)| f32::min(recorded - theirs, reference - mine);
+        let margins: Vec<f32> = margins.iter().zip(reference).map(excess).collect();
+        assert_equal_where_certain(text(&case["prompt"]), &answer.tokens, output, &margins, 0.0);
     }
 }
 

@@ -31,6 +31,7 @@ macro_rules! smollm_tests {
         mod $backend {
             use forge_tests::{backends, smollm, tolerance};
 
+            case!($backend, $precision, margins_match_the_reference);
             case!($backend, $precision, completions_match_where_certain);
             case!($backend, $precision, the_chat_answer_matches);
             case!($backend, $precision, speed, ignore = "a measurement");
