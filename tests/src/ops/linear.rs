@@ -50,11 +50,9 @@ pub fn weight_tensor(random: &mut Random, storage: StorageType, shape: &[usize])
     HostTensor::new(format!("{storage}"), storage, shape.to_vec(), bytes.into()).unwrap()
 }
 
-/// Tolerance of a product: up to 8 rows the activations keep 15 bits or more; above that a GPU may
-/// multiply in f16 with f32 accumulation (11 bits per factor).
-fn tolerance(rows: usize) -> f32 {
-    if rows <= 8 { 1e-4 } else { 1e-3 }
-}
+/// Tolerance of a product: a GPU may round activations to 16 bits with a scale for each 128 columns.
+/// The sums of a few hundred columns, the largest of few results, then differ by 1e-4.
+const TOLERANCE: f32 = 2e-4;
 
 fn check<B: Backend>(
     pair: &Pair<'_, B>,
@@ -75,7 +73,7 @@ fn check<B: Backend>(
         |p| p.linear(&x.cpu, &on_cpu, &mut out.cpu),
         |p| p.linear(&x.device, &on_device, &mut out.device),
     );
-    pair.compare(&format!("linear {parts:?} x {columns}, {rows} rows"), &out, tolerance(rows));
+    pair.compare(&format!("linear {parts:?} x {columns}, {rows} rows"), &out, TOLERANCE);
 }
 
 /// Every storage type at 1 to 8 rows and more, odd output counts, one block of columns.
@@ -127,11 +125,7 @@ pub fn linear_silu_mul<B: Backend>(device: &B) {
             |p| p.linear_silu_mul(&x.cpu, &on_cpu, &mut scratch.cpu, &mut out.cpu),
             |p| p.linear_silu_mul(&x.device, &on_device, &mut scratch.device, &mut out.device),
         );
-        pair.compare(
-            &format!("linear_silu_mul {storage} {rows} rows"),
-            &out,
-            3.0 * tolerance(rows),
-        );
+        pair.compare(&format!("linear_silu_mul {storage} {rows} rows"), &out, 3.0 * TOLERANCE);
     }
 }
 
