@@ -1,10 +1,10 @@
 // linear_tiles
 // math:     out[r, n] = sum_k W[n, k] x[r, k] for many rows r; with experts W = W[ids[r]].
 // shapes:   as in linear_rows; a block takes 16 NI rows of x, or a segment of at most as many.
-// launch:   grid (ceil(x_rows / (16 NI)) or segments, ceil(tiles / 8)), block 512. A block owns 128
+// launch:   grid (ceil(x_rows / (16 NI)) or segments, ceil(tiles / 8)), block 256. A block owns 128
 //           rows of W by 16 NI of x. Each step of columns (see linear.cuh) is copied STAGES - 1
 //           steps ahead, records as they are. Once a record the block turns its scales into f32;
-//           warp 8 j + i multiplies record tile i with the columns 8 NI j.. .
+//           warp 4 j + i multiplies record tiles 2 i, 2 i + 1 with the columns 8 NI j.. .
 //           Shared: see Shape; NI = 8 keeps the sums of finished classes there, NI = 4 in
 //           registers.
 // bytes:    tiles * chunks * BYTES * ceil(x_rows / (16 NI)) and x_rows * K * 2 * tiles / 8, mostly
@@ -27,9 +27,11 @@ INLINE void cp_async4(void* shared, const void* global) {
                  : "memory");
 }
 
-constexpr u32 THREADS = 512;
-// Record tiles of a block; warp w takes tile w % TILES.
+constexpr u32 THREADS = 256;
+// Record tiles of a block, and of a warp.
 constexpr u32 TILES = 8;
+constexpr int MI = 2;
+constexpr u32 WARP_ROWS = TILES / MI;
 
 // Shared memory, in this order.
 template <class T, int NI>
@@ -47,7 +49,7 @@ struct Shape {
     // Scales of a record's groups, f32 [tile, group, sub, g, 2], then minimums.
     static constexpr u32 HALF_HEADS = F::FLOATS ? 0 : TILES * F::STEPS * 4 * F::SUBS * 64;
     static constexpr u32 HEADS = HALF_HEADS * (F::MIN ? 2 : 1);
-    static constexpr u32 TOTALS = NI == 8 ? NI * 16 * THREADS : 0;
+    static constexpr u32 TOTALS = NI == 8 ? MI * NI * 16 * THREADS : 0;
     static constexpr u32 PLACES_AT = RING * RECORDS + STAGES * STAGE + HEADS + TOTALS;
     static constexpr u32 BYTES = PLACES_AT + TOKENS * 4;
 };
@@ -122,52 +124,58 @@ INLINE void load_heads(const u8* heads, float (&d)[4][2][SUBS]) {
 // One step of a warp. heads: at the groups of the step and this lane's g.
 template <class T, int NI>
 INLINE void multiply_step(const u8* record, const u8* heads, u32 part, const u8* stage,
-                          float (&sum)[NI][4]) {
+                          float (&sum)[MI][NI][4]) {
     typedef Format<T> F;
     typedef Shape<T, NI> S;
+    constexpr u32 TILE_HEADS = F::STEPS * 4 * F::SUBS * 64;
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    u32 column = threadIdx.x / (32 * TILES) * (NI * 8);
+    u32 column = threadIdx.x / (32 * WARP_ROWS) * (NI * 8);
     // Before the offsets that are known, so that these become part of the loads.
     const u8* quants = stage + (column + g) * 64 + t * 16;
     const u8* scales = stage + S::QUANTS + (column + 2 * t) * 4;
     const u8* column_sums = stage + S::QUANTS + S::TOKENS * 4 + (column + 2 * t) * F::SUBS * 16;
     if constexpr (F::MIN) {
-        float m[4][2][F::SUBS];
-        load_heads<F::SUBS>(heads + S::HALF_HEADS, m);
 #pragma unroll
-        for (int n = 0; n < NI; n++) {
-            float4 sums[2][F::SUBS];
+        for (int i = 0; i < MI; i++) {
+            float m[4][2][F::SUBS];
+            load_heads<F::SUBS>(heads + S::HALF_HEADS + i * TILE_HEADS, m);
 #pragma unroll
-            for (int j = 0; j < 2 * F::SUBS; j++)
-                sums[j / F::SUBS][j % F::SUBS] = *reinterpret_cast<const float4*>(
-                    column_sums + (n * 8 * F::SUBS + j) * 16);
-            subtract_minimums<F::SUBS>(m, sums, sum[n]);
+            for (int n = 0; n < NI; n++) {
+                float4 sums[2][F::SUBS];
+#pragma unroll
+                for (int j = 0; j < 2 * F::SUBS; j++)
+                    sums[j / F::SUBS][j % F::SUBS] = *reinterpret_cast<const float4*>(
+                        column_sums + (n * 8 * F::SUBS + j) * 16);
+                subtract_minimums<F::SUBS>(m, sums, sum[i][n]);
+            }
         }
     }
-    Weights<T> w;
-    Step<T>::codes(record, part, lane, w.a);
-    if constexpr (!F::FLOATS) load_heads<F::SUBS>(heads, w.d);
+    Weights<T> w[MI];
+#pragma unroll
+    for (int i = 0; i < MI; i++) {
+        Step<T>::codes(record + i * T::BYTES, part, lane, w[i].a);
+        if constexpr (!F::FLOATS) load_heads<F::SUBS>(heads + i * TILE_HEADS, w[i].d);
+    }
 #pragma unroll
     for (int n = 0; n < NI; n++) {
         uint4 b[F::GROUPS];
 #pragma unroll
         for (int i = 0; i < F::GROUPS; i++)
-            b[i] = *reinterpret_cast<const uint4*>(
-                quants + i * int(S::TOKENS * 64) + n * 512);
+            b[i] = *reinterpret_cast<const uint4*>(quants + i * int(S::TOKENS * 64) + n * 512);
         float2 scale = make_float2(1.0f, 1.0f);
-        if constexpr (!F::FLOATS)
-            scale = *reinterpret_cast<const float2*>(scales + n * 32);
-        Step<T>::multiply(w, b, scale, sum[n]);
+        if constexpr (!F::FLOATS) scale = *reinterpret_cast<const float2*>(scales + n * 32);
+#pragma unroll
+        for (int i = 0; i < MI; i++) Step<T>::multiply(w[i], b, scale, sum[i][n]);
     }
 }
 
 // Ends a class: adds it to those before it, and keeps the total unless it was the last.
 template <int NI>
-INLINE void end_class(float4* totals, bool first, bool last, float (&sum)[NI][4]) {
+INLINE void end_class(float4* totals, bool first, bool last, float (&sum)[MI][NI][4]) {
 #pragma unroll
-    for (int n = 0; n < NI; n++) {
-        float(&own)[4] = sum[n];
-        float4* kept = totals + n * THREADS + threadIdx.x;
+    for (int i = 0; i < MI * NI; i++) {
+        float(&own)[4] = sum[i / NI][i % NI];
+        float4* kept = totals + i * THREADS + threadIdx.x;
         if (!first) {
             float4 total = *kept;
             own[0] = __fadd_rn(total.x, own[0]), own[1] = __fadd_rn(total.y, own[1]);
@@ -180,10 +188,12 @@ INLINE void end_class(float4* totals, bool first, bool last, float (&sum)[NI][4]
     }
 }
 template <int NI>
-INLINE void end_class(float (&totals)[NI][4], bool first, bool last, float (&sum)[NI][4]) {
+INLINE void end_class(float (&totals)[MI][NI][4], bool first, bool last,
+                      float (&sum)[MI][NI][4]) {
 #pragma unroll
-    for (int i = 0; i < NI * 4; i++) {
-        float &own = sum[i / 4][i % 4], &total = totals[i / 4][i % 4];
+    for (int i = 0; i < MI * NI * 4; i++) {
+        float& own = sum[i / (4 * NI)][i / 4 % NI][i % 4];
+        float& total = totals[i / (4 * NI)][i / 4 % NI][i % 4];
         if (!first) own = __fadd_rn(total, own);
         if (!last) total = own, own = 0.0f;
     }
@@ -191,10 +201,10 @@ INLINE void end_class(float (&totals)[NI][4], bool first, bool last, float (&sum
 
 template <class T, int NI>
 INLINE void store_tiles(const Linear& p, const Batch& batch, const float* row_scale,
-                        const float (&sum)[NI][4]) {
+                        const float (&sum)[MI][NI][4]) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 first = (blockIdx.y * TILES + warp % TILES) * 16 + lane / 4;
-    u32 column = warp / TILES * (NI * 8) + lane % 4 * 2;
+    u32 first = (blockIdx.y * TILES + warp % WARP_ROWS * MI) * 16 + lane / 4;
+    u32 column = warp / WARP_ROWS * (NI * 8) + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < NI; n++)
 #pragma unroll
@@ -205,10 +215,10 @@ INLINE void store_tiles(const Linear& p, const Batch& batch, const float* row_sc
             float scale = Format<T>::FLOATS ? p.x_scale[entry / batch.share] : 1.0f;
             float* out = p.out + u64(entry) * p.out_stride;
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
+            for (int i = 0; i < 2 * MI; i++) {
                 u32 row = first + i * 8;
                 if (row >= p.rows) continue;
-                float value = sum[n][i * 2 + j];
+                float value = sum[i / 2][n][i % 2 * 2 + j];
                 if (Format<T>::FLOATS) value *= row_scale[row] * scale;
                 out[row] = value;
             }
@@ -284,9 +294,9 @@ INLINE void linear_tiles(const Linear& p) {
 #pragma unroll
     for (u32 s = 0; s < S::STAGES - 1; s++) fetch();
 
-    float sum[NI][4] = {};
-    float kept[NI][4];
-    u32 record = 0, stage = 0, tile = threadIdx.x / 32 % TILES;
+    float sum[MI][NI][4] = {};
+    float kept[MI][NI][4];
+    u32 record = 0, stage = 0, tile = threadIdx.x / 32 % WARP_ROWS * MI;
     Walk<F::STEPS> at = {0, 0, 0};
     while (!at.done(p)) {
         cp_async_wait<S::STAGES - 2>();

@@ -126,7 +126,7 @@ impl Tiling {
     /// The variant of a type; mirrors `Shape` of the kernel.
     pub(crate) fn new(storage: StorageType, tokens: u32) -> Self {
         const ROW_TILES: u32 = 8;
-        const THREADS: u32 = 512;
+        const THREADS: u32 = 256;
         let layout = Layout::of(storage);
         let (columns, record_bytes) = (layout.columns as u32, layout.bytes as u32);
         // Scales and minimums of a group of 32 columns.
