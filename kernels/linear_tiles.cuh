@@ -4,23 +4,20 @@
 // launch:   grid (ceil(x_rows / (16 NI)) or segments, ceil(tiles / 8)), block 256. A block owns 128
 //           rows of W by 16 NI of x. Each step of columns (see linear.cuh) is copied STAGES - 1
 //           steps ahead, records as they are. Once a record the block turns its scales into f32;
-//           warp 4 j + i multiplies record tiles 2i, 2i + 1 with the columns 8 NI j.. .
+//           warp 4 j + i multiplies record tiles 2 i, 2 i + 1 with the columns 8 NI j.. .
 //           Shared: see Shape; NI = 8 keeps the sums of finished classes there, NI = 4 in
 //           registers.
 // bytes:    tiles * chunks * BYTES * ceil(x_rows / (16 NI)) and x_rows * K * 2 * tiles / 8, mostly
 //           from L2, + x_rows * rows * 4.
-// limits:   records 16-byte aligned; groups * 32 >= chunks * K and a multiple of 256; classes <=
+// limits:   records 16-byte aligned; x below 64 GiB; groups * 32 >= chunks * K and a multiple of 256; classes <=
 //           chunks. Columns of x past the last are computed from the last and not stored.
 // numerics: bit for bit those of linear_rows.
 //
 // Speed. A unit of 16 x 8 x 32 (8192 operations counted as multiply-adds of the matrices) takes of
-// a quarter of an SM: 2 tensor products, 12 additions and multiply-adds (16 with minimums, 24 with
-// two scales a group), half a load of activations, and 1 to 2 instructions for the decoding that NI
-// units share: 16 to 20 issue slots beside 2 products of 4 to 8 cycles. At 17 cycles that is 1900
-// operations a cycle and SM: 440 TFLOP/s on an H200 (132 SMs, 1.75 GHz), 280 on AD102 (128 SMs, 2.5
-// GHz and the same rates: bounded by issue, not by the tensor cores), 70 on GA102 (84 SMs, 1.7 GHz:
-// as much, 240 before its power limit). f16 products with f32 sums have 1024 operations a cycle and
-// SM on the latter two.
+// a quarter of an SM 2 tensor products, 12 additions and multiply-adds (16 with minimums, 24 with
+// two scales a group), a load of activations, and 1 to 2 instructions of decoding. On an H200 the
+// products take 6.3 cycles each (4.2 for 16 columns) and hardly overlap with f32 arithmetic: about
+// 30 cycles, 250 TFLOP/s at 1.75 GHz; with minimums 220, with two scales 180.
 #pragma once
 #include "linear.cuh"
 
@@ -31,9 +28,10 @@ INLINE void cp_async4(void* shared, const void* global) {
 }
 
 constexpr u32 THREADS = 256;
+// Record tiles of a block, and of a warp.
 constexpr u32 TILES = 8;
-// Record tiles of a warp.
 constexpr int MI = 2;
+constexpr u32 WARP_ROWS = TILES / MI;
 
 // Shared memory, in this order.
 template <class T, int NI>
@@ -52,46 +50,45 @@ struct Shape {
     static constexpr u32 HALF_HEADS = F::FLOATS ? 0 : TILES * F::STEPS * 4 * F::SUBS * 64;
     static constexpr u32 HEADS = HALF_HEADS * (F::MIN ? 2 : 1);
     static constexpr u32 TOTALS = NI == 8 ? MI * NI * 16 * THREADS : 0;
-    static constexpr u32 ROWS_AT = RING * RECORDS + STAGES * STAGE + HEADS + TOTALS;
-    static constexpr u32 BYTES = ROWS_AT + TOKENS * 4;
+    static constexpr u32 PLACES_AT = RING * RECORDS + STAGES * STAGE + HEADS + TOTALS;
+    static constexpr u32 BYTES = PLACES_AT + TOKENS * 4;
 };
 
-// Copies columns `step` of the block's rows of x.
+// Copies columns `step` of the block's rows of x. places: of each row its address in 16 bytes, which
+// is also the place of its scales.
 template <class T, int NI>
-INLINE void fetch_activations(const Linear& p, const u32* rows, u32 step, u8* to) {
+INLINE void fetch_activations(const Linear& p, const u32* places, u32 step, u8* to) {
     typedef Format<T> F;
     typedef Shape<T, NI> S;
-    constexpr u32 PIECES = F::GROUPS * 4;
+    constexpr u32 PIECES = F::GROUPS * 4, TOKENS_AT_ONCE = THREADS / PIECES;
+    u32 piece = threadIdx.x % PIECES, token = threadIdx.x / PIECES;
+    u8* own = to + (piece / 4 * S::TOKENS + token) * 64 + piece % 4 * 16;
 #pragma unroll
-    for (u32 k = 0; k < S::TOKENS * PIECES; k += THREADS) {
-        u32 i = k + threadIdx.x, token = i / PIECES, piece = i % PIECES;
-        const u8* from = p.x + u64(rows[token]) * p.groups * F::X_BYTES +
-            u64(step) * (F::GROUPS * 64) + piece * 16;
-        cp_async16(to + (piece / 4 * S::TOKENS + token) * 64 + piece % 4 * 16, from);
+    for (u32 k = 0; k < S::TOKENS / TOKENS_AT_ONCE; k++) {
+        u32 at = places[k * TOKENS_AT_ONCE + token] + step * PIECES + piece;
+        cp_async16(own + k * TOKENS_AT_ONCE * 64, p.x + u64(at) * 16);
     }
     if (F::FLOATS || threadIdx.x >= S::TOKENS) return;
-    const float* own = p.x_scale + u64(rows[threadIdx.x]) * p.groups * 4;
     to += S::QUANTS;
-    cp_async4(to + threadIdx.x * 4, own + step);
-    if (F::MIN) {
+    const float* scales = p.x_scale + places[threadIdx.x];
+    cp_async4(to + threadIdx.x * 4, scales + step);
 #pragma unroll
-        for (u32 s = 0; s < F::SUBS; s++)
-            cp_async16(to + S::TOKENS * 4 + (threadIdx.x * F::SUBS + s) * 16,
-                       own + F::SUBS * (p.groups + 4 * step) + 4 * s);
-    }
+    for (int s = 0; s < F::MIN * F::SUBS; s++)
+        cp_async16(to + S::TOKENS * 4 + (threadIdx.x * F::SUBS + s) * 16,
+                   scales + F::SUBS * (p.groups + 4 * step) + 4 * s);
 }
 
 // Copies a chunk of the block's record tiles.
 template <class T>
 INLINE void fetch_records(const Linear& p, const u8* records, u32 chunk, u8* to) {
     constexpr u32 PIECES = T::BYTES / 16;
-    u32 first = blockIdx.y * TILES;
 #pragma unroll
     for (u32 k = 0; k < TILES * PIECES; k += THREADS) {
-        u32 i = k + threadIdx.x, tile = i / PIECES;
-        if (k + THREADS > TILES * PIECES && tile >= TILES) break;
-        u64 record = u64(min(first + tile, p.tiles - 1)) * p.chunks + chunk;
-        cp_async16(to + i * 16, records + record * T::BYTES + i % PIECES * 16);
+        u32 i = k + threadIdx.x;
+        if (k + THREADS > TILES * PIECES && i >= TILES * PIECES) break;
+        u32 tile = min(blockIdx.y * TILES + i / PIECES, p.tiles - 1);
+        u64 piece = u64(tile * p.chunks + chunk) * PIECES + i % PIECES;
+        cp_async16(to + i * 16, records + piece * 16);
     }
 }
 
@@ -132,8 +129,11 @@ INLINE void multiply_step(const u8* record, const u8* heads, u32 part, const u8*
     typedef Shape<T, NI> S;
     constexpr u32 TILE_HEADS = F::STEPS * 4 * F::SUBS * 64;
     u32 lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    u32 column = threadIdx.x / 128 * (NI * 8);
-    const u8* scales = stage + S::QUANTS;
+    u32 column = threadIdx.x / (32 * WARP_ROWS) * (NI * 8);
+    // Before the offsets that are known, so that these become part of the loads.
+    const u8* quants = stage + (column + g) * 64 + t * 16;
+    const u8* scales = stage + S::QUANTS + (column + 2 * t) * 4;
+    const u8* column_sums = stage + S::QUANTS + S::TOKENS * 4 + (column + 2 * t) * F::SUBS * 16;
     if constexpr (F::MIN) {
 #pragma unroll
         for (int i = 0; i < MI; i++) {
@@ -145,7 +145,7 @@ INLINE void multiply_step(const u8* record, const u8* heads, u32 part, const u8*
 #pragma unroll
                 for (int j = 0; j < 2 * F::SUBS; j++)
                     sums[j / F::SUBS][j % F::SUBS] = *reinterpret_cast<const float4*>(
-                        scales + S::TOKENS * 4 + ((column + n * 8 + 2 * t) * F::SUBS + j) * 16);
+                        column_sums + (n * 8 * F::SUBS + j) * 16);
                 subtract_minimums<F::SUBS>(m, sums, sum[i][n]);
             }
         }
@@ -158,15 +158,12 @@ INLINE void multiply_step(const u8* record, const u8* heads, u32 part, const u8*
     }
 #pragma unroll
     for (int n = 0; n < NI; n++) {
-        u32 first = column + n * 8;
         uint4 b[F::GROUPS];
 #pragma unroll
         for (int i = 0; i < F::GROUPS; i++)
-            b[i] = *reinterpret_cast<const uint4*>(
-                stage + (i * S::TOKENS + first + g) * 64 + t * 16);
+            b[i] = *reinterpret_cast<const uint4*>(quants + i * int(S::TOKENS * 64) + n * 512);
         float2 scale = make_float2(1.0f, 1.0f);
-        if constexpr (!F::FLOATS)
-            scale = *reinterpret_cast<const float2*>(scales + (first + 2 * t) * 4);
+        if constexpr (!F::FLOATS) scale = *reinterpret_cast<const float2*>(scales + n * 32);
 #pragma unroll
         for (int i = 0; i < MI; i++) Step<T>::multiply(w[i], b, scale, sum[i][n]);
     }
@@ -204,18 +201,19 @@ INLINE void end_class(float (&totals)[MI][NI][4], bool first, bool last,
 
 template <class T, int NI>
 INLINE void store_tiles(const Linear& p, const Batch& batch, const float* row_scale,
-                        const u32* rows, const float (&sum)[MI][NI][4]) {
+                        const float (&sum)[MI][NI][4]) {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 first = (blockIdx.y * TILES + warp % 4 * MI) * 16 + lane / 4;
-    u32 column = warp / 4 * (NI * 8) + lane % 4 * 2;
+    u32 first = (blockIdx.y * TILES + warp % WARP_ROWS * MI) * 16 + lane / 4;
+    u32 column = warp / WARP_ROWS * (NI * 8) + lane % 4 * 2;
 #pragma unroll
     for (int n = 0; n < NI; n++)
 #pragma unroll
         for (int j = 0; j < 2; j++) {
             u32 token = column + n * 8 + j;
             if (token >= batch.count) continue;
-            float scale = Format<T>::FLOATS ? p.x_scale[rows[token]] : 1.0f;
-            float* out = p.out + u64(batch.entry(token)) * p.out_stride;
+            u32 entry = batch.entry(token);
+            float scale = Format<T>::FLOATS ? p.x_scale[entry / batch.share] : 1.0f;
+            float* out = p.out + u64(entry) * p.out_stride;
 #pragma unroll
             for (int i = 0; i < 2 * MI; i++) {
                 u32 row = first + i * 8;
@@ -258,7 +256,7 @@ INLINE void linear_tiles(const Linear& p) {
     extern __shared__ __align__(16) u8 shared[];
     u8* stages = shared + S::RING * S::RECORDS;
     u8* heads = stages + S::STAGES * S::STAGE;
-    u32* rows = reinterpret_cast<u32*>(shared + S::ROWS_AT);
+    u32* places = reinterpret_cast<u32*>(shared + S::PLACES_AT);
     wait_for_previous();
     start_next();
     Batch batch = {nullptr, blockIdx.x * S::TOKENS, 0, 1};
@@ -273,7 +271,9 @@ INLINE void linear_tiles(const Linear& p) {
         batch.count = min(S::TOKENS, p.x_rows - batch.first);
     }
     const u8* records = p.records + u64(expert) * p.tiles * p.chunks * T::BYTES;
-    if (threadIdx.x < S::TOKENS) rows[threadIdx.x] = batch.entry(threadIdx.x) / batch.share;
+    if (threadIdx.x < S::TOKENS)
+        places[threadIdx.x] =
+            batch.entry(threadIdx.x) / batch.share * p.groups * (F::X_BYTES / 16);
     __syncthreads();
 
     Walk<F::STEPS> ahead = {0, 0, 0};
@@ -284,7 +284,7 @@ INLINE void linear_tiles(const Linear& p) {
                 fetch_records<T>(p, records, ahead.chunk, shared + to_record * S::RECORDS);
                 to_record = to_record + 1 == S::RING ? 0 : to_record + 1;
             }
-            fetch_activations<T, NI>(p, rows, ahead.chunk * F::STEPS + ahead.part,
+            fetch_activations<T, NI>(p, places, ahead.chunk * F::STEPS + ahead.part,
                                      stages + to_stage * S::STAGE);
             to_stage = to_stage + 1 == S::STAGES ? 0 : to_stage + 1;
             ahead.advance(p);
@@ -296,7 +296,7 @@ INLINE void linear_tiles(const Linear& p) {
 
     float sum[MI][NI][4] = {};
     float kept[MI][NI][4];
-    u32 record = 0, stage = 0, first_tile = threadIdx.x / 32 % 4 * MI;
+    u32 record = 0, stage = 0, tile = threadIdx.x / 32 % WARP_ROWS * MI;
     Walk<F::STEPS> at = {0, 0, 0};
     while (!at.done(p)) {
         cp_async_wait<S::STAGES - 2>();
@@ -310,9 +310,9 @@ INLINE void linear_tiles(const Linear& p) {
                 __syncthreads();
             }
         }
-        const u8* own = heads + (first_tile * F::STEPS + at.part) * (4 * F::SUBS * 64) +
+        const u8* own = heads + (tile * F::STEPS + at.part) * (4 * F::SUBS * 64) +
             threadIdx.x % 32 / 4 * 8;
-        multiply_step<T, NI>(current + first_tile * T::BYTES, own, at.part,
+        multiply_step<T, NI>(current + tile * T::BYTES, own, at.part,
                              stages + stage * S::STAGE, sum);
         stage = stage + 1 == S::STAGES ? 0 : stage + 1;
         if (at.part + 1 == F::STEPS) record = record + 1 == S::RING ? 0 : record + 1;
@@ -324,7 +324,7 @@ INLINE void linear_tiles(const Linear& p) {
                 end_class<NI>(kept, k == 0, at.done(p), sum);
         }
     }
-    store_tiles<T, NI>(p, batch, p.row_scale + u64(expert) * p.tiles * 16, rows, sum);
+    store_tiles<T, NI>(p, batch, p.row_scale + u64(expert) * p.tiles * 16, sum);
 }
 
 #define LINEAR_TILES(NAME, TYPE, NI)                                                            \

@@ -1,5 +1,7 @@
 //! What a user may do wrong, on every backend present, and damaged files.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use forge_core::weights::Checkpoint;
 use forge_tests::fixtures::own;
 use std::fs;

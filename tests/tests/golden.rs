@@ -34,5 +34,3 @@ golden_tests!(cpu, REFERENCE);
 golden_tests!(cuda, CUDA);
 #[cfg(feature = "wgpu")]
 golden_tests!(wgpu, WGPU);
-#[cfg(feature = "wgpu")]
-golden_tests!(wgpu_lowest, WGPU);

@@ -50,5 +50,3 @@ op_tests!(cpu);
 op_tests!(cuda);
 #[cfg(feature = "wgpu")]
 op_tests!(wgpu);
-#[cfg(feature = "wgpu")]
-op_tests!(wgpu_lowest);

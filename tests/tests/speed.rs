@@ -3,6 +3,7 @@
 //! types. Per shape and row count it prints microseconds, TFLOP/s (2 rows in out) and GB/s of
 //! weights; the weights of few rows rotate through more memory than a cache holds.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 #![cfg(feature = "cuda")]
 
 use forge_core::backend::Backend;

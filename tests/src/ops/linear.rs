@@ -50,10 +50,11 @@ pub fn weight_tensor(random: &mut Random, storage: StorageType, shape: &[usize])
     HostTensor::new(format!("{storage}"), storage, shape.to_vec(), bytes.into()).unwrap()
 }
 
-/// Tolerance of a product: activations keep 15 bits or more. The largest of very few outputs may
-/// itself be small by cancellation, so there the same error is a larger share of it.
+/// Tolerance of a product: a GPU may round activations to 16 bits with a scale for each 128 columns.
+/// The largest of very few outputs may itself be small by cancellation, so there the same error is a
+/// larger share of it.
 fn tolerance(outputs: usize) -> f32 {
-    if outputs < 32 { 4e-4 } else { 1e-4 }
+    if outputs < 32 { 4e-4 } else { 2e-4 }
 }
 
 fn check<B: Backend>(
