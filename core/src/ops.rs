@@ -245,7 +245,8 @@ pub trait Ops<B: Backend> {
     ) -> Result<()>;
 
     /// `out[r * k + j] = W[ids[r, j]] x`. `x` is `[R, in]` (shared by the `k` experts of a row) or
-    /// `[R * k, in]`; `w` holds `E` experts of `[out, in]`; `ids` i32 `[R, k]`; `out` `[R * k, out]`.
+    /// `[R * k, in]`; `w` holds `E` experts of `[out, in]`; `ids` i32 `[R, k]`, negative = zeros; `out`
+    /// `[R * k, out]`.
     fn moe_linear(
         &mut self,
         x: &Tensor<B>,
