@@ -15,8 +15,9 @@ pub(crate) fn fixture(name: &str) -> PathBuf {
 /// Every fixture `*/model*.<extension>`.
 pub(crate) fn fixtures(extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    for model in fs::read_dir(fixture("")).unwrap() {
-        for file in fs::read_dir(model.unwrap().path()).unwrap() {
+    let entries = fs::read_dir(fixture("")).unwrap().map(|entry| entry.unwrap().path());
+    for model in entries.filter(|path| path.is_dir()) {
+        for file in fs::read_dir(model).unwrap() {
             let path = file.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if name.starts_with("model") && name.ends_with(&format!(".{extension}")) {
