@@ -78,7 +78,8 @@ pub(super) fn shapes(largest: PassShape, buckets: &[usize]) -> Vec<PassShape> {
         add(decode, decode, decode);
         for sequences in [1, slots] {
             for outputs in [0, 1, slots] {
-                if outputs <= sequences.min(rows) && sequences <= rows {
+                // More than one sequence or output takes more than one row.
+                if outputs <= sequences && (rows > 1 || sequences == 1) {
                     add(rows, sequences, outputs);
                 }
             }
