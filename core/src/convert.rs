@@ -9,6 +9,7 @@ use crate::weights::ytf::{PlannedTensor, Provenance, YtfFile, YtfHeader, YtfWrit
 use rayon::prelude::*;
 use serde::Serialize;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 /// Types that stand in for one that does not fit, by growing bits per value.
@@ -36,8 +37,8 @@ pub struct ConvertProgress<'a> {
     pub total_bytes: u64,
 }
 
-/// Called before each tensor.
-pub type ConvertCallback<'a> = Box<dyn FnMut(ConvertProgress<'_>) + 'a>;
+/// Called before each tensor; may end the conversion, which then leaves nothing behind.
+pub type ConvertCallback<'a> = Box<dyn FnMut(ConvertProgress<'_>) -> ControlFlow<()> + 'a>;
 
 /// How to convert.
 #[derive(Default)]
@@ -94,7 +95,8 @@ impl ConvertReport {
 /// tensor at a time.
 ///
 /// # Errors
-/// [`Error::Invalid`] if the destination exists or belongs to the source, [`Error::Unsupported`] if
+/// [`Error::Invalid`] if the destination exists or belongs to the source or the callback ends the
+/// conversion, [`Error::Unsupported`] if
 /// a quantised tensor would be quantised again, [`Error::Format`] for values that are not finite or
 /// do not fit the type, [`Error::Io`].
 pub fn convert(
@@ -113,7 +115,10 @@ pub fn convert(
     let mut done_bytes = 0;
     for choice in &choices {
         if let Some(progress) = &mut options.progress {
-            progress(ConvertProgress { tensor: choice.name, done_bytes, total_bytes });
+            let state = ConvertProgress { tensor: choice.name, done_bytes, total_bytes };
+            if progress(state).is_break() {
+                return Err(Error::invalid("conversion", "interrupted"));
+            }
         }
         if choice.storage == choice.tensor.storage {
             writer.write_tensor(choice.name, choice.tensor.data.as_slice())?;

@@ -24,6 +24,20 @@ fn assert_equal(a: &Checkpoint, b: &Checkpoint) {
 }
 
 #[test]
+fn an_interrupted_conversion_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = to(StorageType::Q8_0);
+    let mut calls = 0;
+    options.progress = Some(Box::new(|_| {
+        calls += 1;
+        if calls < 3 { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    }));
+    let result = convert(&open("hybrid-dense-tied"), &folder.path().join("a.ytf"), options);
+    assert_eq!(result.unwrap_err().to_string(), "conversion: interrupted");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn copies_are_exact() {
     let folder = TempDir::new().unwrap();
     for name in [
@@ -58,7 +72,10 @@ fn matrices_change_their_type_and_vectors_do_not() {
     let source = open("hybrid-dense-tied");
     let mut seen = Vec::new();
     let mut options = to(StorageType::Q8_0);
-    options.progress = Some(Box::new(|p| seen.push((p.tensor.to_owned(), p.done_bytes))));
+    options.progress = Some(Box::new(|p| {
+        seen.push((p.tensor.to_owned(), p.done_bytes));
+        ControlFlow::Continue(())
+    }));
     let report = convert(&source, &path, options).unwrap();
     assert_eq!(seen.len(), source.tensors.len());
     assert!(seen.windows(2).all(|pair| pair[0].1 < pair[1].1));

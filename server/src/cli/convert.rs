@@ -1,5 +1,6 @@
 //! `forge convert`: any checkpoint to one `.ytf` file.
 
+use crate::interrupt::Watch;
 use crate::models::ModelSource;
 use crate::output::{print, print_json, size};
 use crate::session;
@@ -10,6 +11,7 @@ use forge_core::convert::{ConvertOptions, ConvertReport, convert};
 use forge_core::weights::quant::StorageType;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -48,11 +50,15 @@ impl Convert {
     pub(super) fn run(self) -> Result<ExitCode> {
         let source = ModelSource::Path(self.source).open()?;
         let bar = session::bar("converting", session::weight_bytes(&source));
+        let watch = Watch::start();
         let options = ConvertOptions {
             storage: self.storage,
             overwrite: self.overwrite,
             allow_requantise: self.requantise,
-            progress: Some(Box::new(|progress| bar.set_position(progress.done_bytes))),
+            progress: Some(Box::new(|progress| {
+                bar.set_position(progress.done_bytes);
+                if watch.fired() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            })),
         };
         let report = convert(&source, &self.destination, options);
         bar.finish_and_clear();

@@ -1,5 +1,6 @@
 //! `forge synth`: a model of random weights in the shape of a real one.
 
+use crate::interrupt::Watch;
 use crate::output::{print, size};
 use crate::session;
 use crate::synth::{Mix, Shape, Synth};
@@ -56,10 +57,12 @@ impl SynthCommand {
             vocabulary: self.vocab,
             seed: self.seed,
         };
+        let watch = Watch::start();
         let start = Instant::now();
         let mut bar = None;
         let bytes = synth.write(&self.path, &mut |done, total| {
             bar.get_or_insert_with(|| session::bar("writing", total)).set_position(done);
+            watch.fired()
         })?;
         if let Some(bar) = bar {
             bar.finish_and_clear();

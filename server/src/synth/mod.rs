@@ -60,11 +60,15 @@ struct Planned {
 
 impl Synth {
     /// Writes the file and returns its bytes of weights. `progress` gets the bytes written so far
-    /// and those of all tensors.
+    /// and those of all tensors after each tensor, and says whether to stop, which leaves nothing.
     ///
     /// # Errors
-    /// If sizes make no model, or the file cannot be written.
-    pub(crate) fn write(&self, path: &Path, progress: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+    /// If sizes make no model, the file cannot be written, or `progress` stops it.
+    pub(crate) fn write(
+        &self,
+        path: &Path,
+        progress: &mut dyn FnMut(u64, u64) -> bool,
+    ) -> Result<u64> {
         let config = self.shape.config(self.layers, self.vocabulary, self.mtp)?;
         let planned: Vec<Planned> = gguf_tensors(&config)
             .into_iter()
@@ -99,7 +103,9 @@ impl Synth {
                 }
             }
             done += bytes(*storage, &tensor.shape)? as u64;
-            progress(done, total);
+            if progress(done, total) {
+                bail!("{}: interrupted", path.display());
+            }
         }
         writer.finish()?;
         Ok(total)

@@ -12,7 +12,12 @@ fn a_file_opens_with_the_configuration_it_was_made_from() {
     let path = folder.path().join("a.gguf");
     let synth = tiny(Shape::B08, Mix::Q4K, 1);
     let mut last = (0, 0);
-    let bytes = synth.write(&path, &mut |done, total| last = (done, total)).unwrap();
+    let bytes = synth
+        .write(&path, &mut |done, total| {
+            last = (done, total);
+            false
+        })
+        .unwrap();
     assert_eq!(last, (bytes, bytes));
     let checkpoint = Checkpoint::open(&path).unwrap();
     assert_eq!(checkpoint.config, synth.shape.config(Some(4), Some(600), true).unwrap());
@@ -28,12 +33,21 @@ fn a_seed_is_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let write = |name: &str, seed| {
         let path = folder.path().join(name);
-        tiny(Shape::B08, Mix::Iq2Xxs, seed).write(&path, &mut |_, _| {}).unwrap();
+        tiny(Shape::B08, Mix::Iq2Xxs, seed).write(&path, &mut |_, _| false).unwrap();
         fs::read(path).unwrap()
     };
     let first = write("a", 1);
     assert!(first == write("b", 1));
     assert!(first != write("c", 2));
+}
+
+#[test]
+fn an_interrupted_file_never_appears() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.gguf");
+    let error = tiny(Shape::B08, Mix::Q8_0, 1).write(&path, &mut |_, _| true).unwrap_err();
+    assert!(error.to_string().ends_with("a.gguf: interrupted"), "{error}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]
