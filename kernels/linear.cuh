@@ -69,11 +69,16 @@ INLINE float4 load4(const float* p) {
     return *reinterpret_cast<const float4*>(p);
 }
 
-// An integer product that starts at ONE = 1.5 * 2^23 (1.5 * 2^31) in the bits of a float is, read
-// as a float, that number plus the product (times 256): |product| <= 2^19 stays inside the
-// exponent. So converting costs no instruction.
+// Integer products become floats by one conversion where that is fast. On sm_80 it is not: there
+// they start at 1.5 * 2^23 (or 1.5 * 2^31) in the bits of a float, and read as a float are that
+// number plus the product (times 256), |product| <= 2^19. Both ways round 256 high + low once.
+#if __CUDA_ARCH__ >= 860
+constexpr bool CONVERT = true;
+constexpr u32 LOW_START = 0, HIGH_START = 0;
+#else
+constexpr bool CONVERT = false;
 constexpr u32 LOW_START = 0x4b400000u, HIGH_START = 0x4f400000u;
-// Both starts together; 256 high - 1.5 * 2^23 is exact.
+#endif
 constexpr float BOTH_STARTS = 3233808384.0f;
 
 // D = A[16,32] B[32,8] + start on signed bytes, layouts as in mma_s8.
@@ -91,15 +96,18 @@ INLINE void product_s8_k16(u32 (&d)[4], u32 a0, u32 a1, u32 b, u32 start) {
         : "r"(a0), "r"(a1), "r"(b), "r"(start));
 }
 
-// q[e] += scale (256 high + low)[e]; the integer is rounded once, to f32.
+// 256 high + low of two products; the sum is exact in 32 bits.
+INLINE float join(u32 high, u32 low) {
+    if (CONVERT) return __int2float_rn(i32(high * 256 + low));
+    return __fadd_rn(__fadd_rn(__uint_as_float(high), -BOTH_STARTS), __uint_as_float(low));
+}
+
+// q[e] += scale (256 high + low)[e].
 INLINE void add_product(float (&q)[4], const u32 (&high)[4], const u32 (&low)[4],
                         float upper_scale, float lower_scale) {
 #pragma unroll
-    for (int e = 0; e < 4; e++) {
-        float shifted = __fadd_rn(__uint_as_float(high[e]), -BOTH_STARTS);
-        float value = __fadd_rn(shifted, __uint_as_float(low[e]));
-        q[e] = __fmaf_rn(value, e < 2 ? upper_scale : lower_scale, q[e]);
-    }
+    for (int e = 0; e < 4; e++)
+        q[e] = __fmaf_rn(join(high[e], low[e]), e < 2 ? upper_scale : lower_scale, q[e]);
 }
 
 // A step of 16 rows: codes of each group, and their scales and minimums in rows g and g + 8.
