@@ -122,7 +122,7 @@ pub fn gated_rms_norm<B: Backend>(
     same("gated_rms_norm", x, gate)?;
     let dim = w.rows();
     w.expect("gated_rms_norm", "w", DType::F32, &[dim, 1])?;
-    if !columns.is_multiple_of(dim) {
+    if dim == 0 || !columns.is_multiple_of(dim) {
         return Err(shape_error("gated_rms_norm", "x", format!("a multiple of {dim}"), columns));
     }
     Ok((rows, columns / dim, dim))
@@ -278,7 +278,7 @@ pub fn gated_delta_rule<B: Backend>(op: &GatedDeltaRule<'_, B>) -> Result<DeltaD
     op.ba.expect(OP, "ba", DType::F32, &[rows, 2 * value_heads])?;
     op.head_constants.expect(OP, "head_constants", DType::F32, &[2, value_heads])?;
     op.out.expect(OP, "out", DType::F32, &[rows, value_heads * value_dim])?;
-    if op.key_heads == 0 || !value_heads.is_multiple_of(op.key_heads) {
+    if op.key_heads == 0 || value_heads == 0 || !value_heads.is_multiple_of(op.key_heads) {
         return Err(shape_error(
             OP,
             "key_heads",

@@ -1,8 +1,9 @@
 //! `add`: one invocation per element.
 
-use super::{T, matrix};
+use super::T;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
 
 const OP: &str = "add";
@@ -12,9 +13,7 @@ pub(super) fn shader() -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, x: &T, sum: &T) -> Result<()> {
-    let (rows, columns) = (x.rows(), x.row_len());
-    matrix(OP, "x", x, rows, columns)?;
-    matrix(OP, "sum", sum, rows, columns)?;
+    let (rows, columns) = check::same(OP, x, sum)?;
     let scalars =
         Scalars::new(OP, &[rows, columns, x.offset, x.row_stride, sum.offset, sum.row_stride])?;
     let bindings = vec![read(OP, "x", x)?, write(OP, "sum", sum)?];

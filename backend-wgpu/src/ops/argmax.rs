@@ -1,10 +1,10 @@
 //! `argmax`: one workgroup per row.
 
-use super::{T, matrix};
+use super::T;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
-use forge_core::tensor::DType;
 
 const OP: &str = "argmax";
 
@@ -13,9 +13,7 @@ pub(super) fn shader() -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, logits: &T, out: &T) -> Result<()> {
-    let (rows, columns) = (logits.rows(), logits.row_len());
-    matrix(OP, "logits", logits, rows, columns)?;
-    out.expect(OP, "out", DType::I32, &[rows])?;
+    let (rows, columns) = check::argmax(logits, out)?;
     let scalars = Scalars::new(
         OP,
         &[rows, columns, logits.offset, logits.row_stride, out.offset, out.row_stride],

@@ -1,12 +1,12 @@
 //! `causal_conv1d`: one invocation per channel of a sequence, one dispatch per part of the state.
 
-use super::{matrix, sequences as check_sequences};
+use super::contiguous;
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
+use forge_core::check::{self, ConvDims};
 use forge_core::error::{Error, Result};
 use forge_core::ops::CausalConv1d;
-use forge_core::tensor::{DType, shape_error};
 
 const OP: &str = "causal_conv1d";
 /// Most taps: window and taps lie in registers.
@@ -17,23 +17,17 @@ pub(super) fn shader(kernel: usize) -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, op: CausalConv1d<'_, WgpuBackend>) -> Result<()> {
+    let ConvDims { rows, sequences: count, channels, kernel, .. } = check::causal_conv1d(&op)?;
     let CausalConv1d { x, weight, state, sequences, out } = op;
-    let (rows, channels, kernel) = (x.rows(), x.row_len(), weight.row_len());
-    matrix(OP, "x", x, rows, channels)?;
-    matrix(OP, "weight", weight, channels, kernel)?;
-    matrix(OP, "out", out, rows, channels)?;
-    check_sequences(OP, sequences)?;
+    contiguous(OP, "sequences", sequences)?;
     if !(2..=MAX_KERNEL).contains(&kernel) {
         return Err(Error::unsupported(
             format!("{OP} of {kernel} taps"),
             format!("2 to {MAX_KERNEL}"),
         ));
     }
-    state.expect(OP, "state", DType::F32, &[state.rows(), kernel - 1, channels])?;
-    if !state.is_contiguous() || !weight.is_contiguous() {
-        return Err(shape_error(OP, "state, weight", "contiguous", format!("{state:?}")));
-    }
-    let count = sequences.rows();
+    contiguous(OP, "state", state)?;
+    contiguous(OP, "weight", weight)?;
     for part in state.buffer.row_parts(state) {
         let scalars = Scalars::new(
             OP,

@@ -3,8 +3,9 @@
 use super::T;
 use crate::pass::{Scalars, WgpuPass, raw, read};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::{Error, Result};
-use forge_core::tensor::{DType, shape_error};
+use forge_core::tensor::shape_error;
 
 const OP: &str = "copy_state";
 /// Workgroups that share the words of a row: enough to fill a device, few enough to loop.
@@ -15,13 +16,10 @@ pub(super) fn shaders() -> [Shader; 2] {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, pairs: &T, state: &T) -> Result<()> {
-    pairs.expect(OP, "pairs", DType::I32, &[pairs.rows(), 2])?;
+    check::copy_state(pairs, state)?;
     let element_bytes = state.dtype.bytes();
     let row_bytes = state.row_len() * element_bytes;
-    if !state.is_contiguous()
-        || !row_bytes.is_multiple_of(4)
-        || !(state.offset * element_bytes).is_multiple_of(4)
-    {
+    if !row_bytes.is_multiple_of(4) || !(state.offset * element_bytes).is_multiple_of(4) {
         return Err(shape_error(OP, "state", "contiguous rows of words", format!("{state:?}")));
     }
     let row_words = row_bytes / 4;

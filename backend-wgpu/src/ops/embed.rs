@@ -1,13 +1,13 @@
 //! `embed`: one dispatch per segment of the table.
 
-use super::{T, matrix};
+use super::T;
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
 use crate::weights::{UNIT, weight_shader};
 use forge_core::backend::Weight;
+use forge_core::check;
 use forge_core::error::Result;
-use forge_core::tensor::{DType, shape_error};
 use forge_core::weights::quant::StorageType;
 
 const OP: &str = "embed";
@@ -22,12 +22,7 @@ pub(super) fn record(
     table: &Weight<WgpuBackend>,
     out: &T,
 ) -> Result<()> {
-    let (rows, columns) = (out.rows(), table.columns);
-    matrix(OP, "out", out, rows, columns)?;
-    ids.expect(OP, "ids", DType::I32, &[rows])?;
-    if table.experts != 1 {
-        return Err(shape_error(OP, "table", "one matrix", format!("{} experts", table.experts)));
-    }
+    let (rows, columns) = check::embed(ids, table, out)?;
     let units = columns.div_ceil(UNIT);
     for segment in table.storage.0.iter() {
         let scalars = Scalars::new(

@@ -1,12 +1,12 @@
 //! `gated_delta_rule`: one workgroup per 32 columns of a state, one dispatch per part of the pool.
 
-use super::{matrix, sequences as check_sequences, vector};
+use super::contiguous;
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
+use forge_core::check::{self, DeltaDims};
 use forge_core::error::{Error, Result};
 use forge_core::ops::{GatedDeltaRule, HeadMap};
-use forge_core::tensor::shape_error;
 
 const OP: &str = "gated_delta_rule";
 /// State columns of a workgroup.
@@ -21,29 +21,18 @@ pub(super) fn shader(key_dim: usize, value_dim: usize) -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, op: GatedDeltaRule<'_, WgpuBackend>) -> Result<()> {
-    let GatedDeltaRule { qkv, ba, head_constants, state, sequences, key_heads, head_map, out } = op;
-    let rows = qkv.rows();
-    let &[_, value_heads, key_dim, value_dim] = state.shape.dims() else {
-        return Err(shape_error(OP, "state", "four dimensions", format!("{state:?}")));
-    };
-    if key_heads == 0 || value_heads == 0 || !value_heads.is_multiple_of(key_heads) {
-        return Err(shape_error(OP, "key_heads", format!("a divisor of {value_heads}"), key_heads));
-    }
+    let DeltaDims { rows, sequences: count, key_heads, value_heads, key_dim, value_dim, .. } =
+        check::gated_delta_rule(&op)?;
+    let GatedDeltaRule { qkv, ba, head_constants, state, sequences, head_map, out, .. } = op;
     if key_dim > MAX_KEY_DIM {
         return Err(Error::unsupported(
             format!("{OP} with keys of {key_dim}"),
             format!("at most {MAX_KEY_DIM}"),
         ));
     }
-    matrix(OP, "qkv", qkv, rows, 2 * key_heads * key_dim + value_heads * value_dim)?;
-    matrix(OP, "ba", ba, rows, 2 * value_heads)?;
-    vector(OP, "head_constants", head_constants, 2 * value_heads)?;
-    matrix(OP, "out", out, rows, value_heads * value_dim)?;
-    check_sequences(OP, sequences)?;
-    if !state.is_contiguous() {
-        return Err(shape_error(OP, "state", "contiguous", format!("{state:?}")));
-    }
-    let count = sequences.rows();
+    contiguous(OP, "head_constants", head_constants)?;
+    contiguous(OP, "state", state)?;
+    contiguous(OP, "sequences", sequences)?;
     for part in state.buffer.row_parts(state) {
         let scalars = Scalars::new(
             OP,

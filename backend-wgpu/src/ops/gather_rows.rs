@@ -1,10 +1,11 @@
 //! `gather_rows`: one invocation per element of the output.
 
-use super::{T, matrix};
+use super::T;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
-use forge_core::tensor::{DType, shape_error};
+use forge_core::tensor::shape_error;
 
 const OP: &str = "gather_rows";
 
@@ -13,10 +14,7 @@ pub(super) fn shader() -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, x: &T, indices: &T, out: &T) -> Result<()> {
-    let (rows, columns) = (out.rows(), out.row_len());
-    matrix(OP, "out", out, rows, columns)?;
-    matrix(OP, "x", x, x.rows(), columns)?;
-    indices.expect(OP, "indices", DType::I32, &[rows])?;
+    let (rows, columns) = check::gather_rows(x, indices, out)?;
     if x.rows() == 0 {
         return Err(shape_error(OP, "x", "at least one row", format!("{x:?}")));
     }

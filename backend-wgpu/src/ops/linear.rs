@@ -1,13 +1,13 @@
 //! `linear`: matrix times few rows or tiles of many, one dispatch per segment of the weight.
 
-use super::{T, matrix};
+use super::T;
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
 use crate::weights::{UNIT, weight_shader};
 use forge_core::backend::Weight;
+use forge_core::check;
 use forge_core::error::{Error, Result};
-use forge_core::tensor::shape_error;
 use forge_core::weights::quant::StorageType;
 
 const OP: &str = "linear";
@@ -108,12 +108,7 @@ pub(super) fn record(
     w: &Weight<WgpuBackend>,
     out: &T,
 ) -> Result<()> {
-    let rows = x.rows();
-    matrix(OP, "x", x, rows, w.columns)?;
-    matrix(OP, "out", out, rows, w.rows)?;
-    if w.experts != 1 {
-        return Err(shape_error(OP, "w", "one matrix", format!("{} experts", w.experts)));
-    }
+    let rows = check::linear(x, w, out)?;
     if rows == 0 {
         return Ok(());
     }

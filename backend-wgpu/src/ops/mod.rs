@@ -25,32 +25,18 @@ use crate::pass::WgpuPass;
 use forge_core::backend::Weight;
 use forge_core::error::Result;
 use forge_core::ops::{
-    CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, SEQUENCE_FIELDS, StoreKv,
+    CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv,
 };
-use forge_core::tensor::{DType, Heads, Tensor, shape_error};
+use forge_core::tensor::{Heads, Tensor, shape_error};
 
 type T = Tensor<WgpuBackend>;
 
-/// Checks a sequence table, which shaders read as lines of four.
-fn sequences(op: &'static str, table: &T) -> Result<()> {
-    table.expect(op, "sequences", DType::I32, &[table.rows(), SEQUENCE_FIELDS])?;
-    if table.is_contiguous() {
+/// Fails unless the elements of `t` follow each other without gaps: its shader knows no row stride.
+fn contiguous(op: &'static str, name: &'static str, t: &T) -> Result<()> {
+    if t.is_contiguous() {
         return Ok(());
     }
-    Err(shape_error(op, "sequences", "contiguous", format!("{table:?}")))
-}
-
-/// Checks an f32 `[rows, columns]` argument.
-fn matrix(op: &'static str, name: &'static str, t: &T, rows: usize, columns: usize) -> Result<()> {
-    t.expect(op, name, DType::F32, &[rows, columns])
-}
-
-/// Checks a contiguous f32 vector, of any shape, of `len` values.
-fn vector(op: &'static str, name: &'static str, t: &T, len: usize) -> Result<()> {
-    if t.dtype == DType::F32 && t.shape.len() == len && t.is_contiguous() {
-        return Ok(());
-    }
-    Err(shape_error(op, name, format!("contiguous F32 of {len} values"), format!("{t:?}")))
+    Err(shape_error(op, name, "contiguous", format!("{t:?}")))
 }
 
 impl Ops<WgpuBackend> for WgpuPass<'_> {

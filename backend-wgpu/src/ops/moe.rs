@@ -1,15 +1,15 @@
 //! The ops of the mixture of experts.
 
+use super::T;
 use super::linear::Activations;
-use super::{T, matrix};
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
 use crate::weights::{UNIT, weight_shader};
 use forge_core::backend::Weight;
+use forge_core::check;
 use forge_core::error::{Error, Result};
 use forge_core::ops::MoeCombine;
-use forge_core::tensor::{DType, shape_error};
 use forge_core::weights::quant::StorageType;
 
 /// Most experts of a router: their logits lie in workgroup memory.
@@ -35,11 +35,8 @@ pub(super) fn combine_shader() -> Shader {
 
 pub(super) fn route(pass: &mut WgpuPass<'_>, logits: &T, ids: &T, weights: &T) -> Result<()> {
     const OP: &str = "moe_route";
-    let (rows, experts, top_k) = (logits.rows(), logits.row_len(), ids.row_len());
-    matrix(OP, "logits", logits, rows, experts)?;
-    ids.expect(OP, "ids", DType::I32, &[rows, top_k])?;
-    matrix(OP, "weights", weights, rows, top_k)?;
-    if experts > MAX_EXPERTS || top_k > MAX_TOP_K.min(experts) || top_k == 0 {
+    let (rows, experts, top_k) = check::moe_route(logits, ids, weights)?;
+    if experts > MAX_EXPERTS || top_k > MAX_TOP_K || top_k == 0 {
         return Err(Error::unsupported(
             format!("{OP} of {top_k} in {experts} experts"),
             format!("at most {MAX_TOP_K} in {MAX_EXPERTS}"),
@@ -72,15 +69,9 @@ pub(super) fn linear(
     out: &T,
 ) -> Result<()> {
     const OP: &str = "moe_linear";
-    let (rows, top_k) = (ids.rows(), ids.row_len());
+    let (rows, top_k, shared) = check::moe_linear(x, w, ids, out)?;
     let pairs = rows * top_k;
-    ids.expect(OP, "ids", DType::I32, &[rows, top_k])?;
-    matrix(OP, "out", out, pairs, w.rows)?;
-    if x.rows() != rows && x.rows() != pairs {
-        return Err(shape_error(OP, "x", format!("{rows} or {pairs} rows"), format!("{x:?}")));
-    }
-    matrix(OP, "x", x, x.rows(), w.columns)?;
-    let pairs_per_row = if x.rows() == rows { top_k } else { 1 };
+    let pairs_per_row = if shared { top_k } else { 1 };
     let count = |n: usize| {
         u32::try_from(n).map_err(|_| Error::unsupported(OP, format!("{n} rows are too many")))
     };
@@ -119,13 +110,8 @@ pub(super) fn linear(
 
 pub(super) fn combine(pass: &mut WgpuPass<'_>, op: MoeCombine<'_, WgpuBackend>) -> Result<()> {
     const OP: &str = "moe_combine";
+    let (rows, top_k, columns) = check::moe_combine(&op)?;
     let MoeCombine { experts, weights, shared, shared_gate, out } = op;
-    let (rows, columns, top_k) = (out.rows(), out.row_len(), weights.row_len());
-    matrix(OP, "experts", experts, rows * top_k, columns)?;
-    matrix(OP, "weights", weights, rows, top_k)?;
-    matrix(OP, "shared", shared, rows, columns)?;
-    matrix(OP, "shared_gate", shared_gate, rows, 1)?;
-    matrix(OP, "out", out, rows, columns)?;
     let scalars = Scalars::new(
         OP,
         &[

@@ -1,11 +1,12 @@
 //! The norms: one workgroup per row or head.
 
-use super::{T, matrix, vector};
+use super::{T, contiguous};
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
-use forge_core::tensor::{Heads, shape_error};
+use forge_core::tensor::Heads;
 
 pub(super) fn shaders() -> [Shader; 4] {
     [
@@ -18,10 +19,8 @@ pub(super) fn shaders() -> [Shader; 4] {
 
 pub(super) fn rms_norm(pass: &mut WgpuPass<'_>, x: &T, w: &T, eps: f32, out: &T) -> Result<()> {
     const OP: &str = "rms_norm";
-    let (rows, columns) = (x.rows(), x.row_len());
-    matrix(OP, "x", x, rows, columns)?;
-    matrix(OP, "out", out, rows, columns)?;
-    vector(OP, "w", w, columns)?;
+    let (rows, columns) = check::rms_norm(x, w, out)?;
+    contiguous(OP, "w", w)?;
     let [shader, ..] = shaders();
     let values = [rows, columns, x.offset, x.row_stride, w.offset, out.offset, out.row_stride];
     let scalars = Scalars::new(OP, &values)?.float(eps);
@@ -38,11 +37,9 @@ pub(super) fn add_rms_norm(
     out: &T,
 ) -> Result<()> {
     const OP: &str = "add_rms_norm";
-    let (rows, columns) = (x.rows(), x.row_len());
-    matrix(OP, "x", x, rows, columns)?;
-    matrix(OP, "sum", sum, rows, columns)?;
-    matrix(OP, "out", out, rows, columns)?;
-    vector(OP, "w", w, columns)?;
+    check::same(OP, x, sum)?;
+    let (rows, columns) = check::rms_norm(x, w, out)?;
+    contiguous(OP, "w", w)?;
     let [_, shader, ..] = shaders();
     let values = [
         rows,
@@ -68,7 +65,8 @@ pub(super) fn rms_norm_heads(
     eps: f32,
 ) -> Result<()> {
     const OP: &str = "rms_norm_heads";
-    vector(OP, "w", w, x.dim)?;
+    check::rms_norm_heads(x, w)?;
+    contiguous(OP, "w", w)?;
     let [_, _, shader, _] = shaders();
     let values =
         [x.rows(), x.heads, x.dim, x.tensor.offset, x.tensor.row_stride, x.stride, w.offset];
@@ -86,16 +84,9 @@ pub(super) fn gated_rms_norm(
     out: &T,
 ) -> Result<()> {
     const OP: &str = "gated_rms_norm";
-    let (rows, columns, dim) = (x.rows(), x.row_len(), w.shape.len());
-    if dim == 0 || !columns.is_multiple_of(dim) {
-        return Err(shape_error(OP, "w", format!("a divisor of {columns}"), dim));
-    }
-    matrix(OP, "x", x, rows, columns)?;
-    matrix(OP, "gate", gate, rows, columns)?;
-    matrix(OP, "out", out, rows, columns)?;
-    vector(OP, "w", w, dim)?;
+    let (rows, heads, dim) = check::gated_rms_norm(x, gate, w, out)?;
+    contiguous(OP, "w", w)?;
     let [_, _, _, shader] = shaders();
-    let heads = columns / dim;
     let values = [
         rows,
         heads,

@@ -1,15 +1,15 @@
 //! `paged_attention`: splits of the context, one dispatch per part of the pool, then one merge.
 
+use super::contiguous;
 use super::store_kv::{codec_constants, pool_parts};
-use super::{matrix, sequences as check_sequences};
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, raw, read, write};
 use crate::pipeline::Shader;
 use crate::self_test;
+use forge_core::check::{self, AttentionDims};
 use forge_core::error::{Error, Result};
 use forge_core::kv::{KvLayout, KvType};
 use forge_core::ops::PagedAttention;
-use forge_core::tensor::{DType, shape_error};
 
 const OP: &str = "paged_attention";
 /// Query lanes of a workgroup: 16 tokens of a block for each of them make 128 invocations.
@@ -70,22 +70,12 @@ pub(super) fn merge_shader(layout: &KvLayout) -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, op: PagedAttention<'_, WgpuBackend>) -> Result<()> {
+    let AttentionDims { rows, sequences: count, group: heads_per_kv, max_blocks } =
+        check::paged_attention(&op)?;
     let PagedAttention { q, pool, sequences, block_table, scale, out } = op;
     let layout = &pool.layout;
-    let (rows, count, max_blocks) = (q.rows(), sequences.rows(), block_table.row_len());
-    check_sequences(OP, sequences)?;
-    block_table.expect(OP, "block_table", DType::I32, &[count, max_blocks])?;
-    matrix(OP, "out", out, rows, q.heads * q.dim)?;
-    if q.dim != layout.head_dim || layout.kv_heads == 0 || q.heads % layout.kv_heads != 0 {
-        return Err(shape_error(
-            OP,
-            "q",
-            format!("a multiple of {} heads of {}", layout.kv_heads, layout.head_dim),
-            format!("{} heads of {}", q.heads, q.dim),
-        ));
-    }
+    contiguous(OP, "sequences", sequences)?;
     let parts = pool_parts(OP, pool)?;
-    let heads_per_kv = q.heads / layout.kv_heads;
     self_test::kv(pass.backend, *layout, heads_per_kv)?;
     let lanes = Lanes::choose(heads_per_kv, q.dim, rows)?;
     let head_chunks = heads_per_kv.div_ceil(lanes.heads);

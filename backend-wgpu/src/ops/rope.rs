@@ -1,12 +1,12 @@
 //! `rope`: one invocation per pair.
 
-use super::vector;
+use super::contiguous;
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
 use forge_core::ops::{Rope, RopePairing};
-use forge_core::tensor::{DType, shape_error};
 
 const OP: &str = "rope";
 
@@ -15,14 +15,10 @@ pub(super) fn shader() -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, op: Rope<'_, WgpuBackend>) -> Result<()> {
+    let pairs = check::rope(&op)?;
     let Rope { positions, frequencies, pairing, x } = op;
-    let (rows, pairs) = (x.rows(), frequencies.shape.len());
-    positions.expect(OP, "positions", DType::I32, &[rows])?;
-    vector(OP, "frequencies", frequencies, pairs)?;
-    if 2 * pairs > x.dim {
-        let expected = format!("at most {} values", x.dim / 2);
-        return Err(shape_error(OP, "frequencies", expected, pairs));
-    }
+    contiguous(OP, "frequencies", frequencies)?;
+    let rows = x.rows();
     let (partner, pair_step) = match pairing {
         RopePairing::Half => (pairs, 1),
         RopePairing::Adjacent => (1, 2),

@@ -1,9 +1,10 @@
 //! `sigmoid_mul`: one invocation per element.
 
-use super::{T, matrix};
+use super::T;
 use crate::WgpuBackend;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
 use forge_core::tensor::Heads;
 
@@ -14,8 +15,8 @@ pub(super) fn shader() -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, gate: &Heads<WgpuBackend>, x: &T) -> Result<()> {
+    check::sigmoid_mul(gate, x)?;
     let rows = gate.rows();
-    matrix(OP, "x", x, rows, gate.heads * gate.dim)?;
     let scalars = Scalars::new(
         OP,
         &[

@@ -1,8 +1,9 @@
 //! `silu_mul`: one invocation per element of the output.
 
-use super::{T, matrix};
+use super::T;
 use crate::pass::{Scalars, WgpuPass, read, write};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::Result;
 
 const OP: &str = "silu_mul";
@@ -12,9 +13,7 @@ pub(super) fn shader() -> Shader {
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, gate_up: &T, out: &T) -> Result<()> {
-    let (rows, columns) = (out.rows(), out.row_len());
-    matrix(OP, "out", out, rows, columns)?;
-    matrix(OP, "gate_up", gate_up, rows, 2 * columns)?;
+    let (rows, columns) = check::silu_mul(gate_up, out)?;
     let scalars = Scalars::new(
         OP,
         &[rows, columns, gate_up.offset, gate_up.row_stride, out.offset, out.row_stride],

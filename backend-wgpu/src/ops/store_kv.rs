@@ -1,10 +1,10 @@
 //! `store_kv`: one dispatch per part of the pool.
 
-use super::matrix;
 use crate::WgpuBackend;
 use crate::memory::RowPart;
 use crate::pass::{Scalars, WgpuPass, raw, read};
 use crate::pipeline::Shader;
+use forge_core::check;
 use forge_core::error::{Error, Result};
 use forge_core::kv::{KvLayout, KvPool, KvType};
 use forge_core::ops::StoreKv;
@@ -58,12 +58,10 @@ pub(super) fn pool_parts(op: &'static str, pool: &KvPool<WgpuBackend>) -> Result
 }
 
 pub(super) fn record(pass: &mut WgpuPass<'_>, op: StoreKv<'_, WgpuBackend>) -> Result<()> {
+    let rows = check::store_kv(&op)?;
     let StoreKv { k, v, kv_rows, pool } = op;
     let layout = &pool.layout;
-    let (rows, columns) = (k.rows(), layout.kv_heads * layout.head_dim);
-    matrix(OP, "k", k, rows, columns)?;
-    matrix(OP, "v", v, rows, columns)?;
-    kv_rows.expect(OP, "kv_rows", DType::I32, &[rows])?;
+    let columns = layout.kv_heads * layout.head_dim;
     for part in pool_parts(OP, pool)? {
         let scalars = Scalars::new(
             OP,
