@@ -41,7 +41,6 @@ pub(crate) struct Staging {
 /// Workspace of the open recording.
 pub(crate) struct Arenas {
     pub(crate) op: Arena,
-    pub(crate) pass: Arena,
 }
 
 impl Device {
@@ -96,7 +95,7 @@ impl Device {
         Ok(Self {
             modules,
             staging: Mutex::new(staging),
-            arenas: Mutex::new(Arenas { op: Arena::new(), pass: Arena::new() }),
+            arenas: Mutex::new(Arenas { op: Arena::new() }),
             stream,
             info,
             sms: attribute(Attribute::Sms),
@@ -107,7 +106,6 @@ impl Device {
         })
     }
     /// Device memory with a copy of `bytes`; the copy is ordered on the stream.
-    #[allow(dead_code, reason = "for weight.rs")]
     pub(crate) fn upload(&self, stage: &str, bytes: &[u8]) -> Result<Buffer> {
         let buffer = Buffer::device(&self.context, bytes.len())?;
         self.upload_into(stage, bytes, &buffer, 0)?;
@@ -115,7 +113,6 @@ impl Device {
     }
     /// Copies `bytes` to `offset` of `buffer` through pinned memory; they are taken before the call
     /// returns.
-    #[allow(dead_code, reason = "for weight.rs")]
     pub(crate) fn upload_into(
         &self,
         stage: &str,
@@ -127,7 +124,6 @@ impl Device {
     }
     /// Host memory that the device reads over the bus, filled with `bytes`. Where the system grants
     /// no pinned memory the bytes go to the device, which is logged.
-    #[allow(dead_code, reason = "for weight.rs")]
     pub(crate) fn upload_mapped(&self, stage: &str, bytes: &[u8]) -> Result<Buffer> {
         match Memory::pinned(&self.context, bytes.len()) {
             Ok(mut memory) => {

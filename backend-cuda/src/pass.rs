@@ -157,7 +157,6 @@ impl<'b> Pass<'b> {
     pub(crate) fn new(device: &'b Device) -> Self {
         let mut arenas = device.arenas();
         arenas.op.reset();
-        arenas.pass.reset();
         Self { device, held: HashMap::new(), launches: 0, marks: Vec::new() }
     }
     /// Starts an op: workspace of the op before is free again.
@@ -170,16 +169,6 @@ impl<'b> Pass<'b> {
     /// [`Error::OutOfMemory`].
     pub(crate) fn scratch(&mut self, bytes: usize) -> Result<Scratch> {
         let scratch = self.device.arenas().op.take(&self.device.context, bytes)?;
-        self.hold(&scratch.buffer);
-        Ok(scratch)
-    }
-    /// Workspace until the end of the pass, for what one op computes and a later one reads.
-    ///
-    /// # Errors
-    /// [`Error::OutOfMemory`].
-    #[allow(dead_code, reason = "for ops that share quantised activations")]
-    pub(crate) fn pass_scratch(&mut self, bytes: usize) -> Result<Scratch> {
-        let scratch = self.device.arenas().pass.take(&self.device.context, bytes)?;
         self.hold(&scratch.buffer);
         Ok(scratch)
     }
@@ -242,7 +231,6 @@ impl<'b> Pass<'b> {
         self.device.sms
     }
     /// `10 * major + minor` of the compute capability.
-    #[allow(dead_code, reason = "for kernels that differ by architecture")]
     pub(crate) fn capability(&self) -> u32 {
         self.device.capability
     }
