@@ -22,7 +22,6 @@ struct Loader<'a, B: Backend> {
     checkpoint: &'a Checkpoint,
     progress: &'a mut dyn FnMut(LoadProgress),
     state: LoadProgress,
-    step_bytes: u64,
 }
 
 /// Uploads all weights. `progress` is called after each.
@@ -37,7 +36,7 @@ pub fn load<B: Backend>(
 ) -> Result<Model<B>> {
     let total_bytes = checkpoint.tensors.values().map(|t| t.data.len() as u64).sum();
     let state = LoadProgress { done_bytes: 0, total_bytes };
-    let mut loader = Loader { backend, checkpoint, progress, state, step_bytes: 0 };
+    let mut loader = Loader { backend, checkpoint, progress, state };
     let config = &checkpoint.config;
     let embed = loader.weight(&["embed"], Residence::Lookup)?;
     let head = if config.tied_embeddings { "embed" } else { "lm_head" };
@@ -55,7 +54,6 @@ pub fn load<B: Backend>(
     };
     let table = frequencies(&config.attention.rope, divisors.as_deref());
     let frequencies = upload_f32(backend, &table, Shape::new(&[table.len()]))?;
-    let step_bytes = loader.step_bytes;
     let mtp = if config.mtp { Some(loader.mtp()?) } else { None };
     Ok(Model {
         config: config.clone(),
@@ -66,7 +64,6 @@ pub fn load<B: Backend>(
         frequencies,
         mtp,
         weight_bytes: checkpoint.device_bytes(),
-        step_bytes,
     })
 }
 
@@ -77,21 +74,8 @@ impl<B: Backend> Loader<'_, B> {
         let weight = self.backend.upload(&parts, residence)?;
         self.state.done_bytes += weight.bytes;
         self.state.done_bytes = self.state.done_bytes.min(self.state.total_bytes);
-        if residence == Residence::Device {
-            self.step_bytes += self.routed_bytes(&weight);
-        }
         (self.progress)(self.state);
         Ok(weight)
-    }
-
-    /// Bytes that one row reads of a weight: all, or those of the experts it is routed to.
-    fn routed_bytes(&self, weight: &Weight<B>) -> u64 {
-        match self.checkpoint.config.feed_forward {
-            FeedForwardConfig::Moe { top_k, .. } if weight.experts > 1 => {
-                weight.bytes / weight.experts as u64 * top_k as u64
-            }
-            _ => weight.bytes,
-        }
     }
 
     fn matrix(&mut self, prefix: &str, names: &[&str]) -> Result<Weight<B>> {

@@ -48,8 +48,6 @@ pub struct Model<B: Backend> {
     pub mtp: Option<Mtp<B>>,
     /// Bytes of the weights in device memory, as stored in the checkpoint.
     pub weight_bytes: u64,
-    /// Bytes of weights that a decode step of one row reads.
-    pub step_bytes: u64,
 }
 
 /// One decoder layer.
@@ -151,10 +149,22 @@ impl<B: Backend> Model<B> {
         inputs: &StepInputs<B>,
         work: &mut Workspace<B>,
     ) -> Result<()> {
+        let hidden = work.hidden.clone();
+        self.project(pass, &hidden, inputs, work)
+    }
+
+    /// Logits and argmax of the output rows of `hidden`, a tensor of the workspace.
+    fn project(
+        &self,
+        pass: &mut impl Ops<B>,
+        hidden: &Tensor<B>,
+        inputs: &StepInputs<B>,
+        work: &mut Workspace<B>,
+    ) -> Result<()> {
         if inputs.shape.outputs == 0 {
             return Ok(());
         }
-        pass.gather_rows(&work.hidden, &inputs.out_rows, &mut work.gathered)?;
+        pass.gather_rows(hidden, &inputs.out_rows, &mut work.gathered)?;
         pass.linear(&work.gathered, &self.head, &mut work.logits)?;
         pass.argmax(&work.logits, &mut work.tokens)
     }

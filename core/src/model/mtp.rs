@@ -61,11 +61,7 @@ impl<B: Backend> Model<B> {
         pass.linear(&work.mtp_input, &mtp.fc, &mut work.x)?;
         mtp.layer.forward(pass, self, true, inputs, work, cache.mtp()?)?;
         pass.add_rms_norm(&work.delta, &mut work.x, &mtp.norm, eps, &mut work.mtp_hidden)?;
-        if inputs.shape.outputs == 0 {
-            return Ok(());
-        }
-        pass.gather_rows(&work.mtp_hidden, &inputs.out_rows, &mut work.gathered)?;
-        pass.linear(&work.gathered, &self.head, &mut work.logits)?;
-        pass.argmax(&work.logits, &mut work.tokens)
+        let hidden = work.mtp_hidden.clone();
+        self.project(pass, &hidden, inputs, work)
     }
 }
