@@ -28,7 +28,7 @@ pub(crate) fn measure(cuda: &Cuda) -> Result<f64> {
         let launch = Launch::new("read_bandwidth", READ).block(THREADS);
         let blocks = pass.resident_blocks(&launch)?;
         let out = pass.scratch(blocks as usize * 4)?;
-        let round = UNROLL * blocks as usize * THREADS as usize;
+        let round = UNROLL * (blocks.max(1) * THREADS) as usize;
         let count = bytes / 16 / round * round;
         read = count * 16;
         for _ in 0..PASSES {

@@ -234,3 +234,12 @@ fn routing_sampling_and_state_copies_launch() {
     let (pairs, mut state) = (i32s(&cuda, &[3, 2]), f32s(&cuda, &[8, 4, 16, 16]));
     assert_eq!(launches(&cuda, |pass| pass.copy_state(&pairs, &mut state)), 1);
 }
+
+#[test]
+fn bandwidth_is_measured_over_memory_that_is_given_back() {
+    let Some(cuda) = open() else { return };
+    let held = cuda.device.context.memory().unwrap();
+    // Nothing takes time in host memory, so the rate is infinite; it is a rate all the same.
+    assert!(cuda.measure_bandwidth().unwrap() > 0.0);
+    assert_eq!(cuda.device.context.memory().unwrap(), held);
+}

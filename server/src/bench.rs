@@ -125,12 +125,13 @@ impl Suite {
                 tokens_per_second: timing.prefill_rate(),
             });
         }
+        let bandwidth = engine.backend().measure_bandwidth()?;
         let mut decode = Vec::new();
         for &depth in &self.depths {
             // A sequence has at least one token.
             let prompt = random_tokens(vocabulary, depth.max(1));
             let (_, timing) = answer(engine, prompt, self.tokens)?;
-            decode.push(self.decode(engine, checkpoint, depth, &timing));
+            decode.push(self.decode(engine, checkpoint, depth, bandwidth, &timing));
         }
         let profile = if self.profile { Some(self.profile(engine)?) } else { None };
         let info = engine.backend().info();
@@ -168,6 +169,7 @@ impl Suite {
         engine: &Engine<B>,
         checkpoint: &Checkpoint,
         depth: usize,
+        bandwidth: f64,
         timing: &Timing,
     ) -> Decode {
         let config = &engine.model().config;
@@ -176,7 +178,6 @@ impl Suite {
             + kv_token_bytes(config, engine.plan().kv_type) * middle
             + config.state_bytes() as u64;
         let bytes_per_second = bytes_per_step as f64 * timing.decode_rate();
-        let bandwidth = engine.backend().info().bandwidth;
         Decode {
             depth,
             tokens: timing.generated_tokens,
