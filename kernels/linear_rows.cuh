@@ -178,9 +178,10 @@ INLINE void linear_rows(const Linear& p) {
     }
 }
 
-// With two scales a group the compiler would spill to fit two blocks of 16 rows in an SM.
+// Two scales a group, or floats: the compiler would spill to fit two blocks of 16 rows in an SM.
+#define LINEAR_ROWS_ALONE(TYPE, NT) (NT == 2 && (Format<TYPE>::SUBS == 2 || Format<TYPE>::FLOATS))
 #define LINEAR_ROWS(NAME, TYPE, NT)                                                             \
-    KERNEL __launch_bounds__(NT == 1 ? 512 : 256, NT == 2 && Format<TYPE>::SUBS == 2 ? 1 : 0)   \
+    KERNEL __launch_bounds__(NT == 1 ? 512 : 256, LINEAR_ROWS_ALONE(TYPE, NT) ? 1 : 0)          \
         linear_rows_##NAME##_##NT(LINEAR_PARAMETERS) {                                          \
         linear_rows<TYPE, NT>({LINEAR_ARGUMENTS});                                              \
     }
