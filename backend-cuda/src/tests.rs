@@ -4,7 +4,9 @@
 use super::*;
 use crate::ffi::fake;
 use forge_core::kv::{KvLayout, KvPool, KvType};
-use forge_core::ops::{MoeCombine, Ops, PrepareAttention, Rope, RopePairing, StoreKv};
+use forge_core::ops::{
+    CopyDirection, CopyPages, MoeCombine, Ops, PrepareAttention, Rope, RopePairing, StoreKv,
+};
 use forge_core::tensor::Heads;
 use forge_core::weights::quant::StorageType;
 
@@ -233,6 +235,21 @@ fn routing_sampling_and_state_copies_launch() {
     assert_eq!(launches(&cuda, |pass| pass.argmax(&logits, &mut out)), 2);
     let (pairs, mut state) = (i32s(&cuda, &[3, 2]), f32s(&cuda, &[8, 4, 16, 16]));
     assert_eq!(launches(&cuda, |pass| pass.copy_state(&pairs, &mut state)), 1);
+    let layout = KvLayout { kv_type: KvType::F16, kv_heads: 2, head_dim: 16 };
+    let mut pool = KvPool::new(&cuda, layout, 4).unwrap();
+    let table = i32s(&cuda, &[3]);
+    let copy = |pass: &mut Pass<'_>| {
+        pass.copy_pages(CopyPages {
+            state: &mut state,
+            pool: &mut pool,
+            table: &table,
+            state_start: 0,
+            page_start: 16,
+            words: 800,
+            direction: CopyDirection::ToPages,
+        })
+    };
+    assert_eq!(launches(&cuda, copy), 1);
 }
 
 #[test]

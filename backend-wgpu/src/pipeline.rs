@@ -21,6 +21,7 @@ const SOURCES: &[(&str, &str)] = sources![
     "argmax",
     "causal_conv1d",
     "common",
+    "copy_pages",
     "copy_state",
     "embed",
     "gated_delta_rule",

@@ -4,7 +4,7 @@
 use crate::backend::{Backend, Weight};
 use crate::error::Result;
 use crate::ops::{
-    CausalConv1d, GatedDeltaRule, MoeCombine, PagedAttention, PrepareAttention, Rope,
+    CausalConv1d, CopyPages, GatedDeltaRule, MoeCombine, PagedAttention, PrepareAttention, Rope,
     SEQUENCE_FIELDS, StoreKv,
 };
 use crate::tensor::{DType, Heads, Tensor, shape_error};
@@ -362,6 +362,50 @@ pub fn copy_state<B: Backend>(pairs: &Tensor<B>, state: &Tensor<B>) -> Result<us
         return Err(shape_error("copy_state", "state", "contiguous", format!("{state:?}")));
     }
     Ok(pairs.rows())
+}
+
+/// Sizes of [`CopyPages`], in words of 4 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageSizes {
+    /// Words of a row of the state.
+    pub row: usize,
+    /// Words of a block.
+    pub block: usize,
+    /// Blocks of the stream.
+    pub blocks: usize,
+}
+
+/// `table` `[1 + n]`; the range lies in a row of `state` and in the stream of `n` blocks.
+///
+/// # Errors
+/// Shape error.
+pub fn copy_pages<B: Backend>(op: &CopyPages<'_, B>) -> Result<PageSizes> {
+    const OP: &str = "copy_pages";
+    op.table.expect(OP, "table", DType::I32, &[op.table.rows(), 1])?;
+    let row_bytes = op.state.row_len() * op.state.dtype.bytes();
+    let start_bytes = op.state.offset * op.state.dtype.bytes();
+    let block_bytes = op.pool.layout.block_bytes();
+    if !op.state.is_contiguous() || row_bytes % 4 != 0 || start_bytes % 4 != 0 {
+        return Err(shape_error(OP, "state", "contiguous words", format!("{:?}", op.state)));
+    }
+    let pages = &op.pool.pages;
+    pages.expect(OP, "pool", DType::U8, &[pages.rows(), block_bytes])?;
+    if !pages.is_contiguous() || block_bytes % 4 != 0 || pages.offset % 4 != 0 {
+        return Err(shape_error(OP, "pool", "contiguous words", format!("{pages:?}")));
+    }
+    let sizes = PageSizes {
+        row: row_bytes / 4,
+        block: block_bytes / 4,
+        blocks: op.table.rows().max(1) - 1,
+    };
+    if op.state_start + op.words > sizes.row {
+        return Err(shape_error(OP, "state", op.state_start + op.words, sizes.row));
+    }
+    if op.page_start + op.words > sizes.block * sizes.blocks {
+        let stream = sizes.block * sizes.blocks;
+        return Err(shape_error(OP, "table", op.page_start + op.words, stream));
+    }
+    Ok(sizes)
 }
 
 /// Query and key heads of the size the pool holds.

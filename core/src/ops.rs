@@ -116,6 +116,33 @@ pub struct GatedDeltaRule<'a, B: Backend> {
     pub out: &'a mut Tensor<B>,
 }
 
+/// Which way [`Ops::copy_pages`] copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyDirection {
+    /// From the row to the blocks.
+    ToPages,
+    /// From the blocks to the row.
+    FromPages,
+}
+
+/// Arguments of [`Ops::copy_pages`]. Counts are in words of 4 bytes.
+pub struct CopyPages<'a, B: Backend> {
+    /// Any type, first dimension = rows of whole words, contiguous.
+    pub state: &'a mut Tensor<B>,
+    /// Pool whose blocks are read or written as plain bytes.
+    pub pool: &'a mut KvPool<B>,
+    /// i32 `[1 + n]`: row of `state`, then the blocks that make up the stream; negative = none.
+    pub table: &'a Tensor<B>,
+    /// First word in the row.
+    pub state_start: usize,
+    /// First word in the stream of the `n` blocks.
+    pub page_start: usize,
+    /// Words copied.
+    pub words: usize,
+    /// Which way.
+    pub direction: CopyDirection,
+}
+
 /// Arguments of [`Ops::prepare_attention`].
 pub struct PrepareAttention<'a, B: Backend> {
     /// Query heads, normed and rotated in place.
@@ -266,6 +293,11 @@ pub trait Ops<B: Backend> {
     /// to)` of `pairs` i32 `[N, 2]`, unless `from` is negative. Targets are distinct and no target
     /// is a source of another line.
     fn copy_state(&mut self, pairs: &Tensor<B>, state: &mut Tensor<B>) -> Result<()>;
+
+    /// Copies a range of one row of `state` to or from a stream of pool blocks: word `i` of the range
+    /// is word `(page_start + i) % w` of block `table[1 + (page_start + i) / w]`, `w` words a block.
+    /// A negative row or block is skipped.
+    fn copy_pages(&mut self, op: CopyPages<'_, B>) -> Result<()>;
 
     // Fused ops: the default body is the meaning, an override is only faster.
 

@@ -4,7 +4,8 @@
 use crate::backend::{Backend, Weight};
 use crate::error::Result;
 use crate::ops::{
-    CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, PrepareAttention, Rope, StoreKv,
+    CausalConv1d, CopyPages, GatedDeltaRule, MoeCombine, Ops, PagedAttention, PrepareAttention,
+    Rope, StoreKv,
 };
 use crate::tensor::{Heads, Tensor};
 use serde::Serialize;
@@ -224,6 +225,11 @@ impl<B: Backend, P: Ops<B>> Ops<B> for Metered<'_, B, P> {
         let row = (state.row_len() * state.dtype.bytes()) as u64;
         self.note("copy_state", 2 * pairs.rows() as u64 * row)?;
         self.pass.copy_state(pairs, state)
+    }
+
+    fn copy_pages(&mut self, op: CopyPages<'_, B>) -> Result<()> {
+        self.note("copy_pages", 8 * op.words as u64)?;
+        self.pass.copy_pages(op)
     }
 
     fn add_rms_norm(

@@ -23,6 +23,7 @@ macro_rules! op_tests {
             case!(look_ups, ops::rows::look_ups);
             case!(argmax, ops::rows::argmax);
             case!(copy_state, ops::rows::copy_state);
+            case!(copy_pages, ops::rows::copy_pages);
             case!(linear_every_type, ops::linear::every_type);
             case!(linear_parts_and_large, ops::linear::parts_and_large);
             case!(linear_silu_mul, ops::linear::linear_silu_mul);

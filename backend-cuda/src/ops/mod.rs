@@ -3,6 +3,7 @@
 mod add;
 mod argmax;
 mod causal_conv1d;
+mod copy_pages;
 mod copy_state;
 mod embed;
 mod gated_delta_rule;
@@ -26,7 +27,8 @@ use crate::pass::{Arg, Launch, index32};
 use crate::{Cuda, Pass};
 use forge_core::backend::Weight;
 use forge_core::ops::{
-    CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, PrepareAttention, Rope, StoreKv,
+    CausalConv1d, CopyPages, GatedDeltaRule, MoeCombine, Ops, PagedAttention, PrepareAttention,
+    Rope, StoreKv,
 };
 use forge_core::tensor::{Heads, Tensor, shape_error};
 use forge_core::{Error, Result};
@@ -178,6 +180,10 @@ impl Ops<Cuda> for Pass<'_> {
     fn copy_state(&mut self, pairs: &Tensor<Cuda>, state: &mut Tensor<Cuda>) -> Result<()> {
         self.begin();
         copy_state::copy_state(self, pairs, state)
+    }
+    fn copy_pages(&mut self, op: CopyPages<'_, Cuda>) -> Result<()> {
+        self.begin();
+        copy_pages::copy_pages(self, op)
     }
     fn linear_silu_mul(
         &mut self,

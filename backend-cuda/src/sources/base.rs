@@ -5,6 +5,7 @@ use super::{Source, source};
 pub(super) const SOURCES: &[Source] = &[
     source!("add", hot),
     source!("argmax", hot),
+    source!("copy_pages"),
     source!("copy_state"),
     source!("embed"),
     source!("gated_rms_norm", hot),

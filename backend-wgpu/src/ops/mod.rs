@@ -3,6 +3,7 @@
 mod add;
 mod argmax;
 mod causal_conv1d;
+mod copy_pages;
 mod copy_state;
 mod embed;
 mod gated_delta_rule;
@@ -25,7 +26,7 @@ use crate::pass::WgpuPass;
 use forge_core::backend::Weight;
 use forge_core::error::Result;
 use forge_core::ops::{
-    CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv,
+    CausalConv1d, CopyPages, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv,
 };
 use forge_core::tensor::{Heads, Tensor, shape_error};
 
@@ -96,6 +97,9 @@ impl Ops<WgpuBackend> for WgpuPass<'_> {
     }
     fn copy_state(&mut self, pairs: &T, state: &mut T) -> Result<()> {
         copy_state::record(self, pairs, state)
+    }
+    fn copy_pages(&mut self, op: CopyPages<'_, WgpuBackend>) -> Result<()> {
+        copy_pages::record(self, op)
     }
     fn add_rms_norm(&mut self, x: &T, sum: &mut T, w: &T, eps: f32, out: &mut T) -> Result<()> {
         norm::add_rms_norm(self, x, sum, w, eps, out)

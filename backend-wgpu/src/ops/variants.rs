@@ -15,6 +15,7 @@ fn all() -> Vec<Shader> {
         argmax::shader(),
         gather_rows::shader(),
         rope::shader(),
+        copy_pages::shader(),
         silu_mul::shader(),
         sigmoid_mul::shader(),
         moe::route_shader(),

@@ -3,10 +3,10 @@
 
 use forge_core::backend::{Backend, Residence, upload_f32, upload_i32};
 use forge_core::error::Result;
-use forge_core::kv::{BLOCK_TOKENS, KvLayout, KvPool};
+use forge_core::kv::{BLOCK_TOKENS, KvLayout, KvPool, KvType};
 use forge_core::ops::{
-    CausalConv1d, GatedDeltaRule, HeadMap, MoeCombine, Ops, PagedAttention, Rope, RopePairing,
-    StoreKv,
+    CausalConv1d, CopyDirection, CopyPages, GatedDeltaRule, HeadMap, MoeCombine, Ops,
+    PagedAttention, Rope, RopePairing, StoreKv,
 };
 use forge_core::tensor::{DType, Heads, Shape, Tensor};
 use forge_core::weights::host::HostTensor;
@@ -249,6 +249,28 @@ pub(super) fn copy_state<B: Backend>(backend: &B) -> Result<Vec<f32>> {
     let mut state = tensor(backend, 1, &[5, 2, 30])?;
     let pairs = ints(backend, &[0, 3, -1, 2, 1, 4], &[3, 2])?;
     run(backend, |pass| pass.copy_state(&pairs, &mut state))?;
+    values(backend, &[&state])
+}
+
+/// Through blocks and back to another row: what both directions moved shows in the state.
+pub(super) fn copy_pages<B: Backend>(backend: &B) -> Result<Vec<f32>> {
+    let mut state = tensor(backend, 1, &[3, 700])?;
+    let layout = KvLayout { kv_type: KvType::F16, kv_heads: 1, head_dim: 16 };
+    let mut pool = KvPool::new(backend, layout, 5)?;
+    for (row, direction) in [(1, CopyDirection::ToPages), (2, CopyDirection::FromPages)] {
+        let table = ints(backend, &[row, 4, 0, -1, 3], &[5])?;
+        run(backend, |pass| {
+            pass.copy_pages(CopyPages {
+                state: &mut state,
+                pool: &mut pool,
+                table: &table,
+                state_start: 5,
+                page_start: 101,
+                words: 690,
+                direction,
+            })
+        })?;
+    }
     values(backend, &[&state])
 }
 

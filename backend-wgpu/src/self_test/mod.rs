@@ -101,7 +101,8 @@ pub(crate) fn base_ops(backend: &WgpuBackend) -> Result<()> {
     compare!(backend, "moe_route", cases::moe_route)?;
     compare!(backend, "moe_combine", cases::moe_combine)?;
     compare!(backend, "argmax", cases::argmax)?;
-    compare!(backend, "copy_state", cases::copy_state)
+    compare!(backend, "copy_state", cases::copy_state)?;
+    compare!(backend, "copy_pages", cases::copy_pages)
 }
 
 /// The ops that read weights of a type, the first time that the type is uploaded.

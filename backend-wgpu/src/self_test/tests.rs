@@ -57,6 +57,7 @@ fn tensors_larger_than_a_binding_fall_into_parts() -> Result<()> {
         WgpuBackend { self_test: true, ..WgpuBackend::open(&options).unwrap() }
     };
     compare!(&small(640), "copy_state", cases::copy_state)?;
+    compare!(&small(4096), "copy_pages", cases::copy_pages)?;
     compare!(&small(2400), "causal_conv1d", cases::causal_conv1d)?;
     compare!(&small(40 << 10), "gated_delta_rule", cases::gated_delta_rule, 32, 32)?;
     let backend = small(10 << 10);

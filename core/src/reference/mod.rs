@@ -4,6 +4,7 @@
 mod add;
 mod argmax;
 mod causal_conv1d;
+mod copy_pages;
 mod copy_state;
 mod embed;
 mod gated_delta_rule;

@@ -2,13 +2,15 @@
 
 use super::{Cpu, Step};
 use super::{
-    add, argmax, causal_conv1d, copy_state, embed, gated_delta_rule, linear, moe, norm,
+    add, argmax, causal_conv1d, copy_pages, copy_state, embed, gated_delta_rule, linear, moe, norm,
     paged_attention, rope, silu, store_kv,
 };
 use crate::backend::Weight;
 use crate::check;
 use crate::error::Result;
-use crate::ops::{CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv};
+use crate::ops::{
+    CausalConv1d, CopyPages, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv,
+};
 use crate::tensor::{Heads, Tensor};
 
 /// An open recording.
@@ -212,6 +214,20 @@ impl Ops<Cpu> for CpuPass {
         check::copy_state(pairs, state)?;
         let (pairs, state) = (pairs.clone(), state.clone());
         self.push(move || copy_state::copy_state(&pairs, &state));
+        Ok(())
+    }
+
+    fn copy_pages(&mut self, op: CopyPages<'_, Cpu>) -> Result<()> {
+        let sizes = check::copy_pages(&op)?;
+        let (state, pages) = (op.state.clone(), op.pool.pages.clone());
+        let table = op.table.clone();
+        let range = copy_pages::Range {
+            state_start: op.state_start,
+            page_start: op.page_start,
+            words: op.words,
+            direction: op.direction,
+        };
+        self.push(move || copy_pages::copy_pages(&state, &pages, &table, sizes, range));
         Ok(())
     }
 }

@@ -2,7 +2,8 @@
 
 use super::{Pair, Random, Twin};
 use forge_core::backend::Backend;
-use forge_core::ops::{Ops, Rope, RopePairing};
+use forge_core::kv::{KvLayout, KvPool, KvType};
+use forge_core::ops::{CopyDirection, CopyPages, Ops, Rope, RopePairing};
 use forge_core::tensor::Heads;
 use forge_core::{Residence, Tensor};
 
@@ -203,5 +204,49 @@ pub fn copy_state<B: Backend>(device: &B) {
             |p| p.copy_state(&pairs.device, &mut state.device),
         );
         pair.compare("copy_state", &state, 0.0);
+    }
+}
+
+/// `copy_pages` there and back: aligned and odd ranges, skipped blocks, a skipped row.
+pub fn copy_pages<B: Backend>(device: &B) {
+    let pair = Pair::new(device);
+    let random = &mut Random::new(2);
+    let layout = KvLayout { kv_type: KvType::F16, kv_heads: 2, head_dim: 16 };
+    let blocks = 7;
+    let words = layout.block_bytes() / 4;
+    for (row, start, page_start, count) in [
+        (1, 0, 0, 4 * words),
+        (0, 8, 4, 2 * words + 64),
+        (2, 3, words - 1, words + 7),
+        (-1, 0, 0, 9),
+    ] {
+        let mut state: Twin<B> = pair.floats(&[4, 8 * words], &random.normals(32 * words, 1.0));
+        let pages = pair.bytes(&[blocks, layout.block_bytes()]);
+        let mut pools = (
+            KvPool { pages: pages.cpu.clone(), layout },
+            KvPool { pages: pages.device.clone(), layout },
+        );
+        for (line, direction) in [(row, CopyDirection::ToPages), (3, CopyDirection::FromPages)] {
+            let table = pair.ints(&[5], &[line, 6, 0, -1, 2]);
+            macro_rules! op {
+                ($side:ident, $pool:expr) => {
+                    CopyPages {
+                        state: &mut state.$side,
+                        pool: &mut $pool,
+                        table: &table.$side,
+                        state_start: start,
+                        page_start,
+                        words: count,
+                        direction,
+                    }
+                };
+            }
+            pair.run(|p| p.copy_pages(op!(cpu, pools.0)), |p| p.copy_pages(op!(device, pools.1)));
+            let what = format!("copy_pages {row} {start} {page_start} {count} {direction:?}");
+            let (expected, got) = pair.read_bytes(&pages);
+            assert!(expected == got, "{what}: pages");
+            assert_eq!(expected.iter().any(|byte| *byte != 0), row >= 0, "{what}");
+            pair.compare(&what, &state, 0.0);
+        }
     }
 }
