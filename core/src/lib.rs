@@ -13,6 +13,7 @@ pub mod inspect;
 pub mod kv;
 pub mod model;
 pub mod ops;
+pub mod prefix;
 pub mod profile;
 pub mod reference;
 pub mod tensor;

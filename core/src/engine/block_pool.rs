@@ -44,6 +44,11 @@ impl BlockPool {
         Some(blocks)
     }
 
+    /// Holders of a block; 0 = free, or not of this pool.
+    pub fn references(&self, block: BlockId) -> u32 {
+        self.references.get(block.index()).copied().unwrap_or(0)
+    }
+
     /// Adds a holder.
     ///
     /// # Errors
