@@ -4,7 +4,7 @@ use crate::output::size;
 use crate::session;
 use anyhow::{Context, Result, bail};
 use forge_core::config::{FeedForwardConfig, ModelConfig};
-use forge_core::engine::{Engine, Event, Request, SamplingParams, Timing};
+use forge_core::engine::{Engine, Event, Request, Timing};
 use forge_core::kv::{BLOCK_TOKENS, KvLayout, KvType};
 use forge_core::profile::OpTotal;
 use forge_core::weights::Checkpoint;
@@ -196,14 +196,7 @@ fn submit<B: Backend>(
     prompt: Vec<TokenId>,
     max_tokens: usize,
 ) -> Result<SequenceId> {
-    Ok(engine.submit(Request {
-        prompt,
-        sampling: SamplingParams::default(),
-        max_tokens: Some(max_tokens),
-        stop_tokens: Vec::new(),
-        keep: false,
-        continue_from: None,
-    })?)
+    Ok(engine.submit(Request { max_tokens: Some(max_tokens), ..Request::new(prompt) })?)
 }
 
 /// Runs a greedy request to its end.

@@ -30,8 +30,6 @@ pub(crate) enum End {
 /// A finished reply.
 #[derive(Debug)]
 pub(crate) struct Reply {
-    /// Sequence of the engine; kept only if the model itself ended it.
-    pub(crate) id: SequenceId,
     /// Tokens, those of a stop string included.
     pub(crate) tokens: Vec<TokenId>,
     /// Text as shown.
@@ -172,7 +170,7 @@ pub(crate) fn generate<'a, B: Backend>(
     }
     let cut = path.stop.found();
     let text = path.finish(decoder.finish())?;
-    Ok(Reply { id, tokens, text, end: end.unwrap_or(End::Stop), cut, stats: clock.stats })
+    Ok(Reply { tokens, text, end: end.unwrap_or(End::Stop), cut, stats: clock.stats })
 }
 
 /// Takes the times of a reply.

@@ -3,9 +3,9 @@
 use crate::generate::{End, Reply};
 use crate::reasoning;
 use anyhow::Result;
+use forge_core::TokenId;
 use forge_core::chat::{ChatTemplate, Conversation, Message, RenderOptions, Role};
 use forge_core::tokenizer::{SpecialTokens, Tokenizer};
-use forge_core::{SequenceId, TokenId};
 
 /// A prompt of a turn.
 pub(crate) struct Turn {
@@ -25,7 +25,6 @@ pub(crate) struct Transcript {
     /// Prompt and answer of the last turn, as the engine has them.
     text: String,
     tokens: Vec<TokenId>,
-    kept: Option<SequenceId>,
 }
 
 impl Transcript {
@@ -42,7 +41,6 @@ impl Transcript {
             conversation: Conversation::default(),
             text: String::new(),
             tokens: Vec::new(),
-            kept: None,
         };
         transcript.reset();
         transcript
@@ -54,12 +52,6 @@ impl Transcript {
         self.conversation.messages = system.into_iter().collect();
         self.text.clear();
         self.tokens.clear();
-    }
-
-    /// The sequence that holds the last turn. The engine releases it if the next prompt does not
-    /// continue it.
-    pub(crate) fn kept(&self) -> Option<SequenceId> {
-        self.kept
     }
 
     /// The prompt for an answer to `line`.
@@ -121,10 +113,8 @@ impl Transcript {
         let mut message = Message::new(Role::Assistant, answer);
         message.reasoning_content = reasoning;
         self.conversation.messages.push(message);
-        // Cut short by a stop string or Ctrl-C, the engine's sequence is gone, and its tokens are
-        // not the text that was shown.
+        // Cut short by a stop string or Ctrl-C, the tokens are not the text that was shown.
         let whole = reply.end != End::Interrupted && !reply.cut;
-        self.kept = whole.then_some(reply.id);
         self.text = turn.text;
         self.tokens = turn.tokens;
         if whole {

@@ -236,6 +236,7 @@ fn greedy<B: Backend>(
         slots: 2,
         kv_type: KvType::F32,
         max_rows: Some(max_rows),
+        ..EngineOptions::default()
     };
     let mut session = Session::new(backend, checkpoint, &options).unwrap();
     let prompts: Vec<Vec<TokenId>> = prompts

@@ -10,6 +10,7 @@ pub mod fixtures;
 pub mod forge_tiny;
 pub mod golden;
 pub mod ops;
+pub mod prefix;
 pub mod recall;
 pub mod runner;
 pub mod session;

@@ -1,12 +1,10 @@
 //! The engine as a caller sees it: requests in, answers out.
 
 use forge_core::backend::Backend;
-use forge_core::engine::{
-    Engine, EngineOptions, Event, FinishReason, Request, SamplingParams, Timing,
-};
+use forge_core::engine::{Engine, EngineOptions, Event, FinishReason, Request, Timing};
 use forge_core::model::load;
 use forge_core::weights::Checkpoint;
-use forge_core::{Error, Result, TokenId};
+use forge_core::{Error, Result, SequenceId, TokenId};
 
 /// What became of a request.
 #[derive(Debug)]
@@ -51,7 +49,7 @@ impl<B: Backend> Session<B> {
     /// # Panics
     /// If the engine holds on to blocks or slots of ended requests, or forgets a request.
     pub fn run(&mut self, requests: Vec<Request>) -> Result<Vec<Answer>> {
-        let free = self.engine.free();
+        let held = self.held();
         let ids =
             requests.into_iter().map(|r| self.engine.submit(r)).collect::<Result<Vec<_>>>()?;
         let mut tokens = vec![Vec::new(); ids.len()];
@@ -69,7 +67,7 @@ impl<B: Backend> Session<B> {
                 }
             }
         }
-        assert_eq!(self.engine.free(), free, "blocks or slots leaked");
+        assert_eq!(self.held(), held, "blocks or slots leaked");
         let forgotten = || Err(Error::invalid("request", "the engine forgot it"));
         let answers = tokens.into_iter().zip(ends);
         Ok(answers
@@ -78,14 +76,45 @@ impl<B: Backend> Session<B> {
     }
 }
 
+impl<B: Backend> Session<B> {
+    /// Blocks and slots that neither are free nor belong to the prefix cache.
+    pub fn held(&self) -> (usize, usize) {
+        let stats = self.engine.stats();
+        let (blocks, slots) = self.engine.free();
+        (stats.blocks - blocks - stats.prefix.device_blocks, stats.slots - slots)
+    }
+}
+
+/// Requests on their way: id, a number of the caller's, tokens so far.
+pub type Live = Vec<(SequenceId, usize, Vec<TokenId>)>;
+
+impl<B: Backend> Session<B> {
+    /// One step; returns number and tokens of the requests that ended, and removes them.
+    ///
+    /// # Panics
+    /// If the engine or a request fails.
+    pub fn collect(&mut self, live: &mut Live) -> Vec<(usize, Vec<TokenId>)> {
+        let mut ended = Vec::new();
+        for event in self.engine.step().unwrap() {
+            match event {
+                Event::Prefill { .. } => {}
+                Event::Token { id, token } => {
+                    let request = live.iter_mut().find(|(live, ..)| *live == id).unwrap();
+                    request.2.push(token);
+                }
+                Event::Finished { id, .. } => {
+                    let index = live.iter().position(|(live, ..)| *live == id).unwrap();
+                    let (_, number, tokens) = live.swap_remove(index);
+                    ended.push((number, tokens));
+                }
+                Event::Failed { error, .. } => panic!("{error}"),
+            }
+        }
+        ended
+    }
+}
+
 /// A greedy request for exactly `count` tokens, unless the context ends.
 pub fn greedy_request(prompt: &[TokenId], count: usize) -> Request {
-    Request {
-        prompt: prompt.to_vec(),
-        sampling: SamplingParams::default(),
-        max_tokens: Some(count),
-        stop_tokens: Vec::new(),
-        keep: false,
-        continue_from: None,
-    }
+    Request { max_tokens: Some(count), ..Request::new(prompt.to_vec()) }
 }

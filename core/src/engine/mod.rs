@@ -1,29 +1,45 @@
 //! The engine: requests in, tokens out. One thread owns it; [`Engine::step`] runs one pass over the
-//! device: every decoding sequence gets a row, and the oldest prompts fill the rest of the pass.
+//! device: every decoding sequence gets a row, and prompts fill up to a budget that measured costs
+//! set, so that a long prompt does not hold up the streams.
+//!
+//! What a request can take from an earlier one is found in the prefix cache when it is admitted, and
+//! what later ones may take is saved where its prefill is cut, and at its end.
 
+mod admit;
 pub mod block_pool;
+mod costs;
+mod host;
 mod plan;
+mod preempt;
 mod programs;
+mod run;
 pub mod sampling;
 mod schedule;
 mod sequence;
+mod snapshots;
+mod stats;
+mod transfers;
 
 pub use plan::MemoryPlan;
 pub use sampling::SamplingParams;
 pub use sequence::{FinishReason, Request, Timing};
+pub use stats::{EngineStats, Histogram};
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::ids::{SequenceId, SlotId, TokenId};
 use crate::kv::{BLOCK_TOKENS, KvType};
 use crate::model::{Cache, CacheOptions, Model, PassShape, StepInputs, Workspace};
-use crate::profile::{Metered, OpTotal, totals};
+use crate::prefix::{PrefixCache, PrefixOptions, Transfer};
+use crate::profile::OpTotal;
 use block_pool::BlockPool;
+use costs::StepCosts;
+use host::HostStore;
 use programs::Programs;
-use sampling::Sampler;
 use sequence::{Sequence, Status};
 use std::collections::VecDeque;
 use std::time::Instant;
+use transfers::Transfers;
 
 /// Sizes of an engine.
 #[derive(Clone, Debug)]
@@ -36,11 +52,26 @@ pub struct EngineOptions {
     pub kv_type: KvType,
     /// Most rows of a pass; `None` = the device's choice.
     pub max_rows: Option<usize>,
+    /// Keep prefixes of earlier requests.
+    pub prefix_cache: bool,
+    /// Device memory for keys, values and snapshots in bytes, at least one context; `None` = a full
+    /// context for every slot and a share of what is left.
+    pub cache_bytes: Option<u64>,
+    /// Host memory for what leaves the device, in bytes.
+    pub host_cache_bytes: u64,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { context: None, slots: 1, kv_type: KvType::F16, max_rows: None }
+        Self {
+            context: None,
+            slots: 1,
+            kv_type: KvType::F16,
+            max_rows: None,
+            prefix_cache: true,
+            cache_bytes: None,
+            host_cache_bytes: 0,
+        }
     }
 }
 
@@ -90,15 +121,35 @@ pub struct Engine<B: Backend> {
     inputs: StepInputs<B>,
     work: Workspace<B>,
     programs: Programs<B>,
+    transfers: Transfers<B>,
     blocks: BlockPool,
     free_slots: Vec<SlotId>,
-    waiting: VecDeque<(SequenceId, Request, Instant)>,
+    prefix: Option<PrefixCache>,
+    host: HostStore,
+    fetch: Option<Fetch>,
+    waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     next_id: u64,
     logits: Vec<f32>,
     events: Vec<Event>,
     profile: Profile,
     fault: Option<String>,
+    costs: StepCosts,
+    /// Passes since the last one with prompt rows.
+    since_chunk: usize,
+    /// The last pass gave no tokens, so its time falls into the next one.
+    unsettled: bool,
+    /// Seconds to compute a prompt token, and bytes per second from the host, as measured.
+    seconds_per_token: f64,
+    host_bandwidth: f64,
+    started: Instant,
+    stats: EngineStats,
+}
+
+/// A snapshot on its way from the host, for a waiting sequence.
+struct Fetch {
+    transfer: Transfer,
+    done: usize,
 }
 
 /// Profiling of single steps.
@@ -108,6 +159,9 @@ enum Profile {
     Wanted,
     Done(Vec<OpTotal>),
 }
+
+/// Speed of copies from the host before one was measured: a slow bus.
+const FIRST_HOST_BANDWIDTH: f64 = 4e9;
 
 impl<B: Backend> Engine<B> {
     /// Allocates everything the engine will ever use.
@@ -128,13 +182,18 @@ impl<B: Backend> Engine<B> {
         let shape = PassShape { rows: plan.max_rows, sequences: plan.slots, outputs: plan.slots };
         let options =
             CacheOptions { blocks: plan.blocks, slots: plan.slots, kv_type: plan.kv_type };
-        let cache = Cache::new(&backend, &model.config, options)?;
+        let mut cache = Cache::new(&backend, &model.config, options)?;
         let inputs = StepInputs::new(&backend, shape, plan.context.div_ceil(BLOCK_TOKENS))?;
         let work = Workspace::new(&backend, &model.config, shape)?;
+        let transfers = Transfers::new(&backend, &mut cache, plan.transfer_sizes())?;
+        let prefix = plan
+            .prefix_cache
+            .then(|| PrefixCache::new(PrefixOptions::new(plan.snapshot_blocks, plan.host_blocks)));
         let mut engine = Self {
             logits: vec![0.0; model.config.vocab_size],
             blocks: BlockPool::new(plan.blocks),
             free_slots: (0..plan.slots as u32).rev().map(SlotId).collect(),
+            host: HostStore::new(plan.host_blocks, transfers.block_bytes()),
             backend,
             model,
             plan,
@@ -142,12 +201,22 @@ impl<B: Backend> Engine<B> {
             inputs,
             work,
             programs: Programs::new(),
+            transfers,
+            prefix,
+            fetch: None,
             waiting: VecDeque::new(),
             running: Vec::new(),
             next_id: 0,
             events: Vec::new(),
             profile: Profile::Off,
             fault: None,
+            costs: StepCosts::default(),
+            since_chunk: 0,
+            unsettled: false,
+            seconds_per_token: 0.0,
+            host_bandwidth: FIRST_HOST_BANDWIDTH,
+            started: Instant::now(),
+            stats: EngineStats::default(),
         };
         engine.record_all()?;
         Ok(engine)
@@ -214,31 +283,64 @@ impl<B: Backend> Engine<B> {
         }
         let id = SequenceId(self.next_id);
         self.next_id += 1;
-        self.waiting.push_back((id, request, Instant::now()));
+        self.waiting.push_back(Sequence::new(id, request));
         Ok(id)
     }
 
-    /// Ends a sequence wherever it is; all it held is free afterwards. Unknown ids are ignored.
+    /// Ends a sequence wherever it is. What it computed stays in the prefix cache; everything else it
+    /// held is free afterwards. Unknown ids are ignored.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the bookkeeping is broken.
+    /// [`Error::Invalid`] if the bookkeeping is broken; device errors.
     pub fn cancel(&mut self, id: SequenceId) -> Result<()> {
-        self.waiting.retain(|(waiting, ..)| *waiting != id);
+        let index = self.waiting.iter().position(|s| s.id == id);
+        if let Some(mut sequence) = index.and_then(|index| self.waiting.remove(index)) {
+            self.stats.finished += 1;
+            self.unpark(&mut sequence)?;
+        }
         if let Some(index) = self.running.iter().position(|s| s.id == id) {
-            let sequence = self.running.swap_remove(index);
-            self.release(&sequence)?;
+            let sequence = self.running.remove(index);
+            self.stats.finished += 1;
+            self.leave(sequence)?;
         }
         Ok(())
     }
 
     /// True if no request waits or runs.
     pub fn is_idle(&self) -> bool {
-        self.waiting.is_empty() && self.running.iter().all(|s| s.status == Status::Kept)
+        self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// KV blocks and state slots that nobody holds.
+    /// KV blocks and state slots that nobody holds; blocks of the prefix cache count as held.
     pub fn free(&self) -> (usize, usize) {
         (self.blocks.free(), self.free_slots.len())
+    }
+
+    /// What the engine counted, and what holds now.
+    pub fn stats(&self) -> EngineStats {
+        EngineStats {
+            waiting: self.waiting.len(),
+            running: self.running.len(),
+            slots: self.plan.slots,
+            blocks: self.blocks.len(),
+            free_blocks: self.blocks.free(),
+            block_bytes: self.transfers.block_bytes(),
+            host_blocks: self.plan.host_blocks,
+            snapshot_blocks: self.plan.snapshot_blocks,
+            prefix: self.prefix.as_ref().map(PrefixCache::stats).unwrap_or_default(),
+            ..self.stats.clone()
+        }
+    }
+
+    /// Drops everything that the prefix cache holds.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the bookkeeping is broken.
+    pub fn clear_cache(&mut self) -> Result<()> {
+        match &mut self.prefix {
+            Some(prefix) => prefix.clear(&mut self.blocks),
+            None => Ok(()),
+        }
     }
 
     /// Runs one pass and returns what happened. Does nothing when idle.
@@ -257,12 +359,37 @@ impl<B: Backend> Engine<B> {
     }
 
     fn advance(&mut self) -> Result<Vec<Event>> {
+        if let Some(prefix) = &mut self.prefix {
+            prefix.tick(self.started.elapsed().as_secs_f64());
+        }
         self.admit()?;
-        let planned = schedule::plan(&self.running, self.plan.max_rows);
+        let planned = self.plan_rows()?;
         if !planned.is_empty() {
             self.run(&planned)?;
         }
+        // Copies to the host wait for the device: they have their time where no stream does, and
+        // where memory runs short, before something is lost that was never copied.
+        let streams = self.running.iter().any(|s| s.status == Status::Decode);
+        if !streams || self.blocks.free() < self.blocks.len() / 8 {
+            self.write_through()?;
+        }
         Ok(std::mem::take(&mut self.events))
+    }
+
+    /// Does a piece of the work that waits for idle time: copies to the host tier. True if more of it
+    /// is left.
+    ///
+    /// # Errors
+    /// As [`Engine::step`].
+    pub fn maintain(&mut self) -> Result<bool> {
+        if let Some(fault) = &self.fault {
+            return Err(Error::device("maintain", fault));
+        }
+        let result = self.write_through();
+        if let Err(error) = &result {
+            self.fault = Some(error.to_string());
+        }
+        result
     }
 
     /// Runs one step with a timer around every op; the tokens are the same. Returns the events and
@@ -279,190 +406,12 @@ impl<B: Backend> Engine<B> {
         }
     }
 
-    /// Moves waiting requests into slots while slots and blocks last.
-    fn admit(&mut self) -> Result<()> {
-        while let Some((id, request, submitted)) = self.waiting.pop_front() {
-            let Some(sequence) = self.start(id, &request, submitted)? else {
-                self.waiting.push_front((id, request, submitted));
-                break;
-            };
-            self.running.push(sequence);
-        }
-        Ok(())
-    }
-
-    /// A running sequence for the request, or `None` if there is no room yet.
-    fn start(
-        &mut self,
-        id: SequenceId,
-        request: &Request,
-        submitted: Instant,
-    ) -> Result<Option<Sequence>> {
-        let room = self.plan.context - request.prompt.len();
-        let max_tokens = request.max_tokens.unwrap_or(room);
-        let length = request.prompt.len() + max_tokens.min(room);
-        let needed = length.div_ceil(BLOCK_TOKENS);
-        let kept = self.take_kept(request)?;
-        let (slot, mut blocks, computed) = match kept {
-            Some(kept) => (kept.slot, kept.blocks, kept.computed),
-            None => match self.free_slots.pop() {
-                Some(slot) => (slot, Vec::new(), 0),
-                None => return Ok(None),
-            },
-        };
-        let missing = needed.saturating_sub(blocks.len());
-        let Some(more) = self.blocks.allocate(missing) else {
-            for block in blocks {
-                self.blocks.release(block)?;
-            }
-            self.free_slots.push(slot);
-            return Ok(None);
-        };
-        blocks.extend(more);
-        Ok(Some(Sequence {
-            id,
-            slot,
-            blocks,
-            tokens: request.prompt.clone(),
-            computed,
-            status: Status::Prefill,
-            sampler: Sampler::new(request.sampling.clone()),
-            max_tokens,
-            stop_tokens: request.stop_tokens.clone(),
-            keep: request.keep,
-            timing: Timing {
-                prompt_tokens: request.prompt.len(),
-                reused_tokens: computed,
-                ..Timing::default()
-            },
-            submitted,
-            first_token: None,
-        }))
-    }
-
-    /// The kept sequence that the request continues, or `None` after releasing one that does not
-    /// fit. At least one prompt token is always computed: it gives the logits.
-    fn take_kept(&mut self, request: &Request) -> Result<Option<Sequence>> {
-        let wanted = request.continue_from;
-        let index =
-            self.running.iter().position(|s| Some(s.id) == wanted && s.status == Status::Kept);
-        let Some(index) = index else { return Ok(None) };
-        let kept = self.running.swap_remove(index);
-        let computed = kept.tokens.get(..kept.computed).unwrap_or(&[]);
-        if request.prompt.len() > computed.len() && request.prompt.starts_with(computed) {
-            return Ok(Some(kept));
-        }
-        self.release(&kept)?;
-        Ok(None)
-    }
-
-    fn release(&mut self, sequence: &Sequence) -> Result<()> {
-        for block in &sequence.blocks {
-            self.blocks.release(*block)?;
+    /// Gives back the slot and the blocks of a sequence that leaves the device.
+    fn release(&mut self, sequence: &mut Sequence) -> Result<()> {
+        for block in sequence.blocks.drain(..) {
+            self.blocks.release(block)?;
         }
         self.free_slots.push(sequence.slot);
-        Ok(())
-    }
-
-    /// Runs the planned rows and takes in their results.
-    fn run(&mut self, planned: &[schedule::Planned]) -> Result<()> {
-        let batch = schedule::batch(&self.running, planned);
-        let shape = schedule::shape(&batch, self.inputs.shape, &self.backend.info().row_buckets);
-        let inputs = self.inputs.view(shape)?;
-        let (backend, model) = (&self.backend, &self.model);
-        let (work, cache) = (&self.work, &mut self.cache);
-        inputs.write(backend, &batch)?;
-        if matches!(self.profile, Profile::Wanted) {
-            let context = batch.sequences.iter().map(|s| s.length as usize).sum();
-            let mut work = work.view(shape)?;
-            let mut records = Vec::new();
-            let program = backend.record(|pass| {
-                let mut metered = Metered::new(pass, context);
-                model.forward(&mut metered, &inputs, &mut work, cache)?;
-                records = metered.finish()?;
-                Ok(())
-            })?;
-            let times = backend.op_times(&program)?;
-            self.profile = Profile::Done(totals(&records, &times));
-        } else {
-            let program = self.programs.get_or_record(shape, || {
-                let mut work = work.view(shape)?;
-                backend.record(|pass| model.forward(pass, &inputs, &mut work, cache))
-            })?;
-            backend.submit(program)?;
-        }
-        let tokens = if batch.out_rows.is_empty() {
-            Vec::new()
-        } else {
-            let mut tokens = vec![0i32; batch.out_rows.len()];
-            backend.read(&self.work.tokens, bytemuck::cast_slice_mut(&mut tokens))?;
-            tokens
-        };
-        let mut output = 0;
-        for planned in planned {
-            let sequence = &mut self.running[planned.index];
-            sequence.computed += planned.rows;
-            if sequence.status == Status::Prefill {
-                self.events.push(Event::Prefill {
-                    id: sequence.id,
-                    done: sequence.computed,
-                    total: sequence.timing.prompt_tokens,
-                });
-            }
-            if planned.outputs > 0 {
-                sequence.status = Status::Decode;
-                self.choose(planned.index, output, tokens[output])?;
-                output += 1;
-            }
-        }
-        self.retire()
-    }
-
-    /// Chooses the next token of running sequence `index` from output row `output`.
-    fn choose(&mut self, index: usize, output: usize, argmax: i32) -> Result<()> {
-        let sequence = &mut self.running[index];
-        let position = sequence.computed as u32;
-        let chosen = if argmax < 0 {
-            Err(Error::NotFinite { position, detail: "NaN".into() })
-        } else if sequence.sampler.is_plain_greedy() {
-            Ok(TokenId(argmax as u32))
-        } else {
-            let row = self.work.logits.row_range(output..output + 1)?;
-            self.backend.read(&row, bytemuck::cast_slice_mut(&mut self.logits))?;
-            sequence.sampler.sample(&mut self.logits, position)
-        };
-        let id = sequence.id;
-        match chosen {
-            Ok(token) => {
-                let reason = sequence.accept(token, self.plan.context);
-                if reason != Some(FinishReason::Stop) {
-                    self.events.push(Event::Token { id, token });
-                }
-                if let Some(reason) = reason {
-                    sequence.status = Status::Kept;
-                    self.events.push(Event::Finished { id, reason, timing: sequence.timing });
-                }
-            }
-            Err(error) => {
-                sequence.status = Status::Kept;
-                sequence.keep = false;
-                self.events.push(Event::Failed { id, error });
-            }
-        }
-        Ok(())
-    }
-
-    /// Frees what ended sequences hold, unless they are kept.
-    fn retire(&mut self) -> Result<()> {
-        let mut index = 0;
-        while let Some(sequence) = self.running.get(index) {
-            if sequence.status == Status::Kept && !sequence.keep {
-                let sequence = self.running.remove(index);
-                self.release(&sequence)?;
-            } else {
-                index += 1;
-            }
-        }
         Ok(())
     }
 }

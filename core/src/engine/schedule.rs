@@ -14,21 +14,38 @@ pub(super) struct Planned {
     pub(super) outputs: usize,
 }
 
-/// One row for every decoding sequence, then prompts in order of arrival until `max_rows`.
-pub(super) fn plan(running: &[Sequence], max_rows: usize) -> Vec<Planned> {
+/// One row for every decoding sequence, then up to `prompt_rows` of prompts: the one that was served
+/// longest ago first, so that no prompt waits for another's end. A chunk ends at the next cut.
+pub(super) fn plan(running: &[Sequence], prompt_rows: usize, max_rows: usize) -> Vec<Planned> {
     let mut planned = Vec::new();
-    let mut room = max_rows;
-    for wanted in [Status::Decode, Status::Prefill] {
-        for (index, sequence) in running.iter().enumerate() {
-            let rows = sequence.pending().min(room);
-            if sequence.status == wanted && rows > 0 {
-                let outputs = usize::from(rows == sequence.pending());
-                planned.push(Planned { index, rows, outputs });
-                room -= rows;
-            }
+    for (index, sequence) in running.iter().enumerate() {
+        if sequence.status == Status::Decode && sequence.pending() > 0 && planned.len() < max_rows {
+            planned.push(Planned { index, rows: 1, outputs: usize::from(sequence.pending() == 1) });
+        }
+    }
+    let mut room = prompt_rows.min(max_rows - planned.len());
+    let prompts = running.iter().enumerate().filter(|(_, s)| s.status == Status::Prefill);
+    let mut prompts: Vec<(usize, &Sequence)> = prompts.collect();
+    prompts.sort_by_key(|(_, sequence)| (sequence.last_chunk, sequence.id));
+    for (index, sequence) in prompts {
+        let rows = sequence.rows_to_cut().min(room);
+        if rows > 0 {
+            let outputs = usize::from(rows == sequence.pending());
+            planned.push(Planned { index, rows, outputs });
+            room -= rows;
         }
     }
     planned
+}
+
+/// Row counts of passes that prompts may fill, ascending: those that programs are recorded for, or
+/// powers of two.
+pub(super) fn totals(max_rows: usize, buckets: &[usize]) -> Vec<usize> {
+    let powers: Vec<usize> = (4..20).map(|power| 1 << power).collect();
+    let all = if buckets.is_empty() { &powers } else { buckets };
+    let mut totals: Vec<usize> = all.iter().copied().filter(|rows| *rows < max_rows).collect();
+    totals.push(max_rows);
+    totals
 }
 
 /// The batch of planned rows.

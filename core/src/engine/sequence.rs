@@ -2,6 +2,8 @@
 
 use super::sampling::{Sampler, SamplingParams};
 use crate::ids::{BlockId, SequenceId, SlotId, TokenId};
+use crate::prefix::Boundary;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// What to generate.
@@ -15,11 +17,29 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// Tokens that end the generation (and are not part of the answer).
     pub stop_tokens: Vec<TokenId>,
-    /// Keep blocks and state after the end, so that a later request can continue.
-    pub keep: bool,
-    /// A kept sequence to continue, if the prompt begins with all of its tokens. Otherwise it is
-    /// released.
-    pub continue_from: Option<SequenceId>,
+    /// Positions in the prompt that later prompts will share up to: ends of the system message and
+    /// of the last message. Prefill stops there to save the state.
+    pub boundaries: Vec<Boundary>,
+    /// Prompts with different salts share nothing in the cache.
+    pub salt: u64,
+    /// Save the state at the end of the answer: the next prompt will hold the answer as it was
+    /// generated.
+    pub remember: bool,
+}
+
+impl Request {
+    /// A greedy request for `prompt` until the context is full, remembered.
+    pub fn new(prompt: Vec<TokenId>) -> Self {
+        Self {
+            prompt,
+            sampling: SamplingParams::default(),
+            max_tokens: None,
+            stop_tokens: Vec::new(),
+            boundaries: Vec::new(),
+            salt: 0,
+            remember: true,
+        }
+    }
 }
 
 /// Why a sequence ended.
@@ -65,41 +85,92 @@ fn rate(tokens: usize, time: Duration) -> f64 {
     if time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
 }
 
-/// Progress of a sequence.
+/// Progress of a sequence in a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Status {
     /// Prompt tokens are still to be computed.
     Prefill,
     /// One token a step.
     Decode,
-    /// Ended, but its blocks and state are kept.
-    Kept,
+    /// Nothing is left to do.
+    Ended,
 }
 
-/// A sequence that holds a slot.
+/// What a preempted sequence left in host memory.
+#[derive(Debug)]
+pub(super) struct Parked {
+    /// Host blocks of its keys and values.
+    pub(super) kv: Vec<BlockId>,
+    /// Host blocks of its state.
+    pub(super) state: Vec<BlockId>,
+}
+
+/// A request on its way.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) id: SequenceId,
+    /// State slot; meaningless while waiting.
     pub(super) slot: SlotId,
     pub(super) blocks: Vec<BlockId>,
     /// Prompt and generated tokens.
     pub(super) tokens: Vec<TokenId>,
-    /// Tokens whose KV and state are on the device.
+    /// Tokens whose KV and state are on the device, or parked.
     pub(super) computed: usize,
     pub(super) status: Status,
     pub(super) sampler: Sampler,
     pub(super) max_tokens: usize,
     pub(super) stop_tokens: Vec<TokenId>,
-    pub(super) keep: bool,
+    pub(super) boundaries: Vec<Boundary>,
+    pub(super) salt: u64,
+    pub(super) remember: bool,
+    /// Where prefill stops to save a snapshot, ascending.
+    pub(super) cuts: VecDeque<Boundary>,
+    pub(super) parked: Option<Parked>,
+    /// Number of the last pass with prompt rows of it.
+    pub(super) last_chunk: u64,
     pub(super) timing: Timing,
     pub(super) submitted: Instant,
+    pub(super) started: Option<Instant>,
     pub(super) first_token: Option<Instant>,
+    pub(super) last_token: Option<Instant>,
 }
 
 impl Sequence {
+    /// A waiting sequence.
+    pub(super) fn new(id: SequenceId, request: Request) -> Self {
+        Self {
+            id,
+            slot: SlotId(0),
+            blocks: Vec::new(),
+            computed: 0,
+            status: Status::Prefill,
+            sampler: Sampler::new(request.sampling),
+            max_tokens: request.max_tokens.unwrap_or(usize::MAX),
+            stop_tokens: request.stop_tokens,
+            boundaries: request.boundaries,
+            salt: request.salt,
+            remember: request.remember,
+            cuts: VecDeque::new(),
+            parked: None,
+            last_chunk: 0,
+            timing: Timing { prompt_tokens: request.prompt.len(), ..Timing::default() },
+            tokens: request.prompt,
+            submitted: Instant::now(),
+            started: None,
+            first_token: None,
+            last_token: None,
+        }
+    }
+
     /// Tokens that are still to be computed.
     pub(super) fn pending(&self) -> usize {
         self.tokens.len() - self.computed
+    }
+
+    /// Rows that a pass may compute before the next cut.
+    pub(super) fn rows_to_cut(&self) -> usize {
+        let cut = self.cuts.front().map_or(usize::MAX, |cut| cut.position);
+        self.pending().min(cut.saturating_sub(self.computed))
     }
 
     /// Notes a generated token; tells why the sequence ends with it, if it does. `context` is the

@@ -21,12 +21,12 @@ pub struct CacheOptions {
 /// Device memory of the sequences.
 pub struct Cache<B: Backend> {
     /// Per main layer.
-    layers: Vec<LayerCache<B>>,
+    pub(super) layers: Vec<LayerCache<B>>,
     /// KV of the MTP block.
-    mtp: Option<KvPool<B>>,
+    pub(super) mtp: Option<KvPool<B>>,
 }
 
-enum LayerCache<B: Backend> {
+pub(super) enum LayerCache<B: Backend> {
     Attention(KvPool<B>),
     DeltaNet { conv: Tensor<B>, recurrent: Tensor<B> },
 }

@@ -11,6 +11,7 @@ mod inputs;
 mod load;
 mod mtp;
 mod rope;
+mod snapshot;
 mod workspace;
 
 pub use attention::Attention;

@@ -30,6 +30,7 @@ mod cache;
 mod cuts;
 mod evict;
 mod holdings;
+mod reserve;
 mod score;
 pub mod simulate;
 mod stats;

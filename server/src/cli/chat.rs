@@ -10,7 +10,7 @@ use crate::transcript::Transcript;
 use anyhow::{Context, Result};
 use clap::Args;
 use forge_core::Backend;
-use forge_core::engine::{Engine, Request};
+use forge_core::engine::{Engine, EngineOptions, Request};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 use std::io::{self, BufRead, IsTerminal};
@@ -87,7 +87,7 @@ impl BackendVisitor for Session<'_> {
     type Output = ();
 
     fn visit<B: Backend>(mut self, backend: B) -> Result<()> {
-        let options = self.chat.engine.engine(None);
+        let options = EngineOptions { prefix_cache: true, ..self.chat.engine.engine(None) };
         let mut engine = session::start(backend, &self.model.checkpoint, &options, false)?;
         let mut input = Input::open(self.chat.history.as_ref())?;
         if input.is_terminal() {
@@ -122,12 +122,10 @@ impl Session<'_> {
             return Ok(());
         }
         let request = Request {
-            prompt: turn.tokens.clone(),
             sampling: self.chat.sampling.params(&self.model.checkpoint.generation),
             max_tokens: self.chat.max_tokens,
             stop_tokens: self.model.stop_tokens.clone(),
-            keep: true,
-            continue_from: self.transcript.kept(),
+            ..Request::new(turn.tokens.clone())
         };
         let mut writer = ReplyWriter::new();
         let reply = generate(

@@ -110,7 +110,8 @@ impl EngineFlags {
             context: self.ctx.or(context),
             slots: self.slots,
             kv_type: self.kv_type,
-            max_rows: None,
+            prefix_cache: false,
+            ..EngineOptions::default()
         }
     }
 }

@@ -71,12 +71,10 @@ impl Run {
         let context = tokens.len().saturating_add(self.max_tokens).clamp(1, most);
         let job = Job {
             request: Request {
-                prompt: tokens,
                 sampling: self.sampling.params(&model.checkpoint.generation),
                 max_tokens: Some(self.max_tokens),
                 stop_tokens: model.stop_tokens.clone(),
-                keep: false,
-                continue_from: None,
+                ..Request::new(tokens)
             },
             engine: self.engine.engine(Some(context)),
             model: &model,
