@@ -2,41 +2,29 @@
 
 import re
 
-CODE = """A **hash map** keeps pairs of key and value and finds a value in constant time on average. It works in three steps:
-
-1. A *hash function* turns the key into a number.
-2. The number, modulo the length of the table, names a **bucket**.
-3. Keys that share a bucket are told apart by comparing them.
-
-Here is the idea in Rust, with a `Vec` in each bucket:
+CODE = """A **hash map** finds a value by its key in constant time on average. A *hash function* turns the key into a number, and the number names one of many **buckets**:
 
 ```rust
-/// A map from names to ages; each bucket holds the pairs that collide.
+/// Ages by name; each bucket holds the pairs that collide.
 struct Ages {
     buckets: Vec<Vec<(String, u32)>>,
 }
 
 impl Ages {
-    fn new(size: usize) -> Self {
-        Self { buckets: vec![Vec::new(); size] }
-    }
-
-    fn insert(&mut self, name: &str, age: u32) {
+    fn get(&self, name: &str) -> Option<u32> {
         let index = hash(name) as usize % self.buckets.len();
-        self.buckets[index].push((name.to_owned(), age)); // newest last
+        let pair = self.buckets[index].iter().find(|(key, _)| key == name)?;
+        Some(pair.1) // the age
     }
 }
 ```
 
 | operation | average | worst case |
 |:--|:-:|:-:|
-| insert | O(1) | O(n) |
-| look up | O(1) | O(n) |
-| iterate | O(n) | O(n) |
+| insert, look up | O(1) | O(n) |
+| visit all | O(n) | O(n) |
 
-> The worst case needs every key in one bucket, so `std::collections::HashMap` uses a hash that an attacker cannot predict.
-
-More in the [documentation](https://doc.rust-lang.org/std/collections/struct.HashMap.html).
+The worst case needs every key in one bucket, so `std::collections::HashMap` uses a hash that [nobody can predict](https://doc.rust-lang.org/std/collections/struct.HashMap.html).
 """
 
 HTML = """Here is <b>raw HTML</b> and <script>window.pwned = 1</script> in a sentence.
@@ -91,6 +79,9 @@ PLAN = """## A weekend in the mountains
 
 ---
 
+> The hut keeper says:
+> the path by the lake is open.
+
 ~~Sunday: the summit~~ *only if the ridge is dry*.
 """
 
@@ -114,15 +105,20 @@ and end it kindly. **About a hundred words** will do."""
 def answer_for(prompt, body):
     """The reasoning and the text for this prompt."""
     lower = prompt.lower()
-    thinking = body.get("chat_template_kwargs", {}).get("enable_thinking")
     words = re.match(r"words (\d+)", lower)
     if words:
         return "", " ".join(f"word{number}" for number in range(int(words[1])))
-    if lower.startswith("reasoning") or thinking:
-        return THOUGHTS, STORY
+    thinking = lower.startswith("reasoning") or body.get("chat_template_kwargs", {}).get("enable_thinking")
+    return THOUGHTS if thinking else "", text_for(prompt, body)
+
+
+def text_for(prompt, body):
+    lower = prompt.lower()
     if lower.startswith("html"):
-        return "", HTML
-    for word, text in {"hash map": CODE, "code": CODE, "tcp": TABLE, "table": TABLE, "story": STORY, "plan": PLAN}.items():
+        return HTML
+    texts = {"reasoning": STORY, "hash map": CODE, "code": CODE, "tcp": TABLE, "table": TABLE, "story": STORY, "plan": PLAN}
+    for word, text in texts.items():
         if word in lower:
-            return "", text
-    return "", f"You said: {prompt}. This is answer number {len(body['messages'])}, and it has a few more words, so that it can be stopped in time by a test that is quick."
+            return text
+    number = len(body["messages"])
+    return f"You said: {prompt}. This is answer number {number}, and it has a few more words, so that a quick test can stop it."

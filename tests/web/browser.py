@@ -19,7 +19,10 @@ def launch(playwright):
 
 
 class Chat:
-    """What a person does on the page."""
+    """What a person does on the page.
+
+    What is waited for is written as a function: other strings are evaluated in the page, which its policy forbids.
+    """
 
     def __init__(self, page, url):
         self.page = page
@@ -36,8 +39,17 @@ class Chat:
         self.page.fill("#prompt", text)
         self.page.click("#send")
 
+    def begin(self, text):
+        """Sends and waits for the first words of the answer."""
+        before = self.page.locator(".message.assistant").count()
+        self.send(text)
+        self.page.wait_for_function("n => document.querySelectorAll('.message.assistant').length > n", arg=before)
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.message.assistant .markdown')].at(-1).textContent.length > 0", timeout=120_000
+        )
+
     def ask(self, text):
-        """Sends and waits for the whole answer."""
+        """Sends and waits for the end of the answer, whatever it is."""
         before = self.page.locator(".message.assistant").count()
         self.send(text)
         self.page.wait_for_function("n => document.querySelectorAll('.message.assistant').length > n", arg=before)
@@ -70,13 +82,13 @@ class Chat:
 
 
 @contextmanager
-def chat_page(browser, url, size="desktop", scheme="light", expected=()):
+def chat_page(browser, url, size="desktop", scheme="light", expected=(), scale=None, view=None):
     """A fresh profile with the page open. Complaints of the browser fail the case unless expected."""
-    width, height = SIZES[size]
+    width, height = view or SIZES[size]
     phone = size == "phone"
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=phone, is_mobile=phone,
-        device_scale_factor=2 if phone else 1, accept_downloads=True,
+        device_scale_factor=scale or (2 if phone else 1), accept_downloads=True,
     )
     complaints = []
     context.add_init_script(

@@ -19,8 +19,7 @@ def conversation(browser, url, size):
     """Send, see it stream, regenerate, edit, reload and find it again."""
     with chat_page(browser, url, size) as chat:
         page = chat.page
-        chat.send(QUESTION)
-        page.wait_for_function("document.querySelector('.message.assistant .markdown')?.textContent.length > 0")
+        chat.begin(QUESTION)
         chat.done()
         first = chat.text()
         assert first.strip(), "an answer with text"
@@ -56,8 +55,7 @@ def case_stop(browser, url):
     with chat_page(browser, url) as chat:
         for stop in (lambda: chat.page.click("#send.running"), lambda: chat.page.keyboard.press("Escape")):
             before = chat.page.locator(".notice >> text=Stopped").count()
-            chat.send("words 4000 please, one long story without an end.")
-            chat.page.wait_for_function("[...document.querySelectorAll('.message.assistant .markdown')].at(-1)?.textContent.length > 0")
+            chat.begin("words 4000 please, one long story without an end.")
             stop()
             chat.done()
             assert chat.page.locator(".notice >> text=Stopped").count() == before + 1

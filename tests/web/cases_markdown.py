@@ -83,7 +83,7 @@ def case_html_in_an_answer(browser, mock):
             assert part in shown, f"{part} in {shown}"
         assert chat.page.evaluate("window.pwned") is None
         assert chat.answer.locator("script, img, iframe, b, i").count() == 0
-        assert chat.answer.locator("a").evaluate_all("all => all.map(a => a.protocol)") == ["http:", "https:"]
+        assert chat.answer.locator("a").evaluate_all("all => all.map(a => a.protocol)") == ["http:", "http:", "https:"]
         assert chat.answer.locator(".code-block").count() == 2, "an unclosed fence is code, too"
         chat.picture("html-in-an-answer")
 
@@ -103,3 +103,24 @@ def case_copy_code(browser, mock):
         chat.answer.get_by_role("button", name="Copy", exact=True).click()
         chat.page.wait_for_selector(".copy-code >> text=Copied")
         assert chat.page.evaluate("navigator.clipboard.readText()") == wanted
+
+
+def case_highlighting_keeps_the_text(browser, mock):
+    """Every grammar on every sample: the coloured pieces of a line are the line."""
+    lost = """async (samples) => {
+        const { lexLine } = await import('/js/highlight/lexer.js');
+        const { grammars } = await import('/js/highlight/languages.js');
+        const wrong = [];
+        for (const [name, grammar] of grammars) for (const sample of samples) {
+            let state = [];
+            for (const line of sample.split('\\n')) {
+                const lexed = lexLine(grammar, line, state);
+                state = lexed.state;
+                if (lexed.tokens.map(([, text]) => text).join('') !== line) wrong.push([name, line]);
+            }
+        }
+        return wrong;
+    }"""
+    with chat_page(browser, mock.url) as chat:
+        samples = [CODE, HTML, PLAN, "a = 'x\n\\", '"""', "<a b='c\n", "/* x", "`${a`}", "#{<%$@!~^&*()[]", "'\"`/r#\"x", "\t\u00e9\u4e2d\U0001f600"]
+        assert chat.page.evaluate(lost, samples) == []

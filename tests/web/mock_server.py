@@ -36,7 +36,7 @@ TYPES = {
     ".css": "text/css; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-MODELS = ["qwen3.5-27b-q8_0", "forge-tiny"]
+MODELS = ["example-model", "forge-tiny"]
 
 
 class Mock(ThreadingHTTPServer):
@@ -44,7 +44,7 @@ class Mock(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port=0, rate=60.0, key=None):
+    def __init__(self, port=0, rate=150.0, key=None):
         super().__init__(("127.0.0.1", port), Handler)
         self.rate = rate
         self.key = key
@@ -62,6 +62,8 @@ class Mock(ThreadingHTTPServer):
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # Otherwise the body of each file waits for the acknowledgement of its head.
+    disable_nagle_algorithm = True
 
     def log_message(self, *_):
         pass
@@ -182,6 +184,6 @@ def split(text):
 
 
 if __name__ == "__main__":
-    server = Mock(int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 60.0)
+    server = Mock(int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 150.0)
     print(server.url)
     server.serve_forever()

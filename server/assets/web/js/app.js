@@ -15,6 +15,8 @@ const ADDRESS = /^#\/c\/([\w-]+)$/;
 
 async function start() {
     fillIcons();
+    // A full disk, above all: what could not be saved is still on the page.
+    window.addEventListener('unhandledrejection', (event) => toast(`Not saved: ${event.reason?.message ?? event.reason}`));
     const store = await openStore();
     const chat = new Chat(store);
     const connection = new Connection(chat, () => remembered('key'));

@@ -50,8 +50,8 @@ export class Chat extends EventTarget {
         Object.assign(this.settings, change);
         this.draft = structuredClone(this.settings);
         remember('settings', JSON.stringify(this.draft));
-        if (this.current) await this.store.putConversation(this.current);
         this.tell('settings');
+        if (this.current) await this.store.putConversation(this.current);
     }
 
     get path() {
@@ -102,15 +102,16 @@ export class Chat extends EventTarget {
         this.tell('open');
     }
 
-    /** Puts a changed copy of a message beside it and answers that. */
+    /** Puts a changed copy of a message beside it and answers that; an answer being written ends. */
     async edit(message, text) {
-        if (this.generation || !text.trim()) return;
+        if (!text.trim()) return;
+        this.stop();
         await this.answer(await this.addUser(text, message.parent));
     }
 
     /** Answers again; the old answer stays as another version. */
     async regenerate(message) {
-        if (this.generation) return;
+        this.stop();
         await this.answer(this.messages.get(message.parent) ?? { id: ROOT });
     }
 
@@ -164,8 +165,11 @@ export class Chat extends EventTarget {
         await this.add(message);
         const messages = requestMessages(conversation.settings.system, this.path.slice(0, -1));
         this.tell('path');
-        await generation.run({ ...requestFields(conversation.settings), messages }, remembered('key'));
-        this.running.delete(message.id);
+        try {
+            await generation.run({ ...requestFields(conversation.settings), messages }, remembered('key'));
+        } finally {
+            this.running.delete(message.id);
+        }
         if (this.current === conversation) this.tell('path', { keepScroll: true, finished: message });
         this.listChanged();
     }

@@ -28,7 +28,7 @@ export class Generation {
         this.controller.abort();
     }
 
-    /** Runs until the answer is complete, stopped or failed; never throws. */
+    /** Runs until the answer is complete, stopped or failed; throws only if it cannot be saved. */
     async run(body, key) {
         const { message } = this;
         // A long wait shows its seconds, so the page is refreshed without news, too.

@@ -74,9 +74,11 @@ export class Panel {
 
     refresh() {
         const { settings } = this.chat;
-        byId('system').value = settings.system;
-        byId('api-key').value = remembered('key');
-        for (const [name, field] of this.fields) field.value = settings.sampling[name] ?? '';
+        // Somebody may be typing in the field that has the focus.
+        const show = (field, value) => { if (field !== document.activeElement) field.value = value; };
+        show(byId('system'), settings.system);
+        show(byId('api-key'), remembered('key'));
+        for (const [name, field] of this.fields) show(field, settings.sampling[name] ?? '');
         const theme = remembered('theme') || 'auto';
         for (const choice of this.dialog.querySelectorAll('input[name=theme]')) choice.checked = choice.value === theme;
         for (const choice of this.dialog.querySelectorAll('input[name=thinking]')) choice.checked = choice.value === settings.thinking;
