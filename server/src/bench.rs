@@ -201,8 +201,7 @@ fn submit<B: Backend>(
         sampling: SamplingParams::default(),
         max_tokens: Some(max_tokens),
         stop_tokens: Vec::new(),
-        keep: false,
-        continue_from: None,
+        ..Request::default()
     })?)
 }
 

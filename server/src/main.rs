@@ -12,6 +12,7 @@ mod models;
 mod output;
 mod prompt;
 mod reasoning;
+mod serve;
 mod session;
 mod stop;
 mod synth;

@@ -61,7 +61,7 @@ impl<B: Backend> Session<B> {
                 let index = |id| ids.iter().position(|known| *known == id).unwrap();
                 match event {
                     Event::Prefill { .. } => {}
-                    Event::Token { id, token } => tokens[index(id)].push(token),
+                    Event::Token { id, token, .. } => tokens[index(id)].push(token),
                     Event::Finished { id, reason, timing } => {
                         ends[index(id)] = Some(Ok((reason, timing)));
                     }
@@ -85,7 +85,6 @@ pub fn greedy_request(prompt: &[TokenId], count: usize) -> Request {
         sampling: SamplingParams::default(),
         max_tokens: Some(count),
         stop_tokens: Vec::new(),
-        keep: false,
-        continue_from: None,
+        ..Request::default()
     }
 }

@@ -2,14 +2,16 @@
 //! device: every decoding sequence gets a row, and the oldest prompts fill the rest of the pass.
 
 pub mod block_pool;
+mod constraint;
 mod plan;
 mod programs;
 pub mod sampling;
 mod schedule;
 mod sequence;
 
+pub use constraint::{Allowed, TokenConstraint};
 pub use plan::MemoryPlan;
-pub use sampling::SamplingParams;
+pub use sampling::{SamplingParams, TokenLogprobs};
 pub use sequence::{FinishReason, Request, Timing};
 
 use crate::backend::Backend;
@@ -53,6 +55,8 @@ pub enum Event {
         id: SequenceId,
         /// Tokens done.
         done: usize,
+        /// Those of them that the cache held.
+        reused: usize,
         /// Tokens of the prompt.
         total: usize,
     },
@@ -62,6 +66,8 @@ pub enum Event {
         id: SequenceId,
         /// Token.
         token: TokenId,
+        /// Log-probabilities, if the request asked for them.
+        logprobs: Option<TokenLogprobs>,
     },
     /// The sequence ended.
     Finished {
@@ -281,8 +287,8 @@ impl<B: Backend> Engine<B> {
 
     /// Moves waiting requests into slots while slots and blocks last.
     fn admit(&mut self) -> Result<()> {
-        while let Some((id, request, submitted)) = self.waiting.pop_front() {
-            let Some(sequence) = self.start(id, &request, submitted)? else {
+        while let Some((id, mut request, submitted)) = self.waiting.pop_front() {
+            let Some(sequence) = self.start(id, &mut request, submitted)? else {
                 self.waiting.push_front((id, request, submitted));
                 break;
             };
@@ -295,7 +301,7 @@ impl<B: Backend> Engine<B> {
     fn start(
         &mut self,
         id: SequenceId,
-        request: &Request,
+        request: &mut Request,
         submitted: Instant,
     ) -> Result<Option<Sequence>> {
         let room = self.plan.context - request.prompt.len();
@@ -330,6 +336,8 @@ impl<B: Backend> Engine<B> {
             max_tokens,
             stop_tokens: request.stop_tokens.clone(),
             keep: request.keep,
+            constraint: request.constraint.take(),
+            logprobs: request.logprobs,
             timing: Timing {
                 prompt_tokens: request.prompt.len(),
                 reused_tokens: computed,
@@ -406,6 +414,7 @@ impl<B: Backend> Engine<B> {
                 self.events.push(Event::Prefill {
                     id: sequence.id,
                     done: sequence.computed,
+                    reused: sequence.timing.reused_tokens,
                     total: sequence.timing.prompt_tokens,
                 });
             }
@@ -424,19 +433,19 @@ impl<B: Backend> Engine<B> {
         let position = sequence.computed as u32;
         let chosen = if argmax < 0 {
             Err(Error::NotFinite { position, detail: "NaN".into() })
-        } else if sequence.sampler.is_plain_greedy() {
-            Ok(TokenId(argmax as u32))
         } else {
             let row = self.work.logits.row_range(output..output + 1)?;
-            self.backend.read(&row, bytemuck::cast_slice_mut(&mut self.logits))?;
-            sequence.sampler.sample(&mut self.logits, position)
+            let (backend, logits) = (&self.backend, &mut self.logits);
+            sequence.choose(TokenId(argmax as u32), logits, |logits| {
+                backend.read(&row, bytemuck::cast_slice_mut(logits))
+            })
         };
         let id = sequence.id;
         match chosen {
-            Ok(token) => {
+            Ok((token, logprobs)) => {
                 let reason = sequence.accept(token, self.plan.context);
                 if reason != Some(FinishReason::Stop) {
-                    self.events.push(Event::Token { id, token });
+                    self.events.push(Event::Token { id, token, logprobs });
                 }
                 if let Some(reason) = reason {
                     sequence.status = Status::Kept;

@@ -1,11 +1,13 @@
 //! One request inside the engine.
 
-use super::sampling::{Sampler, SamplingParams};
+use super::constraint::{Allowed, TokenConstraint};
+use super::sampling::{Sampler, SamplingParams, TokenLogprobs};
+use crate::error::Result;
 use crate::ids::{BlockId, SequenceId, SlotId, TokenId};
 use std::time::{Duration, Instant};
 
 /// What to generate.
-#[derive(Clone, Debug)]
+#[derive(Debug, Default)]
 pub struct Request {
     /// Prompt, at least one token.
     pub prompt: Vec<TokenId>,
@@ -20,6 +22,10 @@ pub struct Request {
     /// A kept sequence to continue, if the prompt begins with all of its tokens. Otherwise it is
     /// released.
     pub continue_from: Option<SequenceId>,
+    /// A rule that every token must obey.
+    pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// Report log-probabilities: of the chosen token and of this many of the most likely.
+    pub logprobs: Option<usize>,
 }
 
 /// Why a sequence ended.
@@ -91,6 +97,8 @@ pub(super) struct Sequence {
     pub(super) max_tokens: usize,
     pub(super) stop_tokens: Vec<TokenId>,
     pub(super) keep: bool,
+    pub(super) constraint: Option<Box<dyn TokenConstraint>>,
+    pub(super) logprobs: Option<usize>,
     pub(super) timing: Timing,
     pub(super) submitted: Instant,
     pub(super) first_token: Option<Instant>,
@@ -100,6 +108,48 @@ impl Sequence {
     /// Tokens that are still to be computed.
     pub(super) fn pending(&self) -> usize {
         self.tokens.len() - self.computed
+    }
+
+    /// Chooses the next token: `argmax`, the device's choice, if nothing asks for more. `read`
+    /// fetches the logits into `logits` and is called only when they are needed.
+    pub(super) fn choose(
+        &mut self,
+        argmax: TokenId,
+        logits: &mut [f32],
+        read: impl FnOnce(&mut [f32]) -> Result<()>,
+    ) -> Result<(TokenId, Option<TokenLogprobs>)> {
+        let allowed = match &mut self.constraint {
+            Some(constraint) => constraint.allowed()?,
+            None => Allowed::Any,
+        };
+        let plain = match allowed {
+            Allowed::Any if self.sampler.is_plain_greedy() => Some(argmax),
+            Allowed::Only(token) => Some(token),
+            _ => None,
+        };
+        let mask = if let Allowed::Mask(mask) = allowed { Some(mask) } else { None };
+        let position = self.computed as u32;
+        let chosen = match (plain, self.logprobs) {
+            (Some(token), None) => (token, None),
+            (Some(token), Some(top)) => {
+                read(logits)?;
+                (token, Some(TokenLogprobs::of(logits, token, top)))
+            }
+            (None, None) => {
+                read(logits)?;
+                (self.sampler.sample(logits, mask, position)?, None)
+            }
+            (None, Some(top)) => {
+                read(logits)?;
+                let raw = logits.to_vec();
+                let token = self.sampler.sample(logits, mask, position)?;
+                (token, Some(TokenLogprobs::of(&raw, token, top)))
+            }
+        };
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(chosen.0)?;
+        }
+        Ok(chosen)
     }
 
     /// Notes a generated token; tells why the sequence ends with it, if it does. `context` is the

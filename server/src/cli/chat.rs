@@ -128,6 +128,7 @@ impl Session<'_> {
             stop_tokens: self.model.stop_tokens.clone(),
             keep: true,
             continue_from: self.transcript.kept(),
+            ..Request::default()
         };
         let mut writer = ReplyWriter::new();
         let reply = generate(

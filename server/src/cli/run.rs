@@ -75,8 +75,7 @@ impl Run {
                 sampling: self.sampling.params(&model.checkpoint.generation),
                 max_tokens: Some(self.max_tokens),
                 stop_tokens: model.stop_tokens.clone(),
-                keep: false,
-                continue_from: None,
+                ..Request::default()
             },
             engine: self.engine.engine(Some(context)),
             model: &model,
