@@ -8,6 +8,7 @@ mod programs;
 pub mod sampling;
 mod schedule;
 mod sequence;
+pub mod service;
 
 pub use constraint::{Allowed, TokenConstraint};
 pub use plan::MemoryPlan;

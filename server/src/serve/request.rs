@@ -58,7 +58,7 @@ impl Default for Input {
 /// A prompt that no template touches.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum PlainPrompt {
-    /// Text; control tokens that it spells out are text.
+    /// Text; control tokens that it spells out are control tokens, as in a rendered template.
     Text(String),
     /// Tokens.
     Tokens(Vec<TokenId>),
