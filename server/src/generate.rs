@@ -6,7 +6,7 @@ use crate::reasoning::ReasoningSplitter;
 use crate::stop::StopStrings;
 use anyhow::Result;
 use forge_core::engine::{Engine, Event, FinishReason, Request};
-use forge_core::{Backend, SequenceId, TokenId};
+use forge_core::{Backend, TokenId};
 use std::fmt;
 use std::io;
 use std::time::{Duration, Instant};

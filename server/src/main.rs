@@ -12,6 +12,7 @@ mod models;
 mod output;
 mod prompt;
 mod reasoning;
+mod serve;
 mod session;
 mod stop;
 mod synth;
@@ -19,12 +20,18 @@ mod transcript;
 
 use clap::Parser;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// What `RUST_LOG` says; without it errors, and the server's line for each request.
+fn log_filter() -> EnvFilter {
+    match std::env::var(EnvFilter::DEFAULT_ENV) {
+        Ok(wanted) if !wanted.is_empty() => EnvFilter::from_default_env(),
+        _ => EnvFilter::new("error,forge::serve=info"),
+    }
+}
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).init();
     match cli::Cli::parse().run() {
         Ok(code) => code,
         // The reader of our output went away, as `head` does: nobody is left to tell.

@@ -57,6 +57,12 @@ pub(crate) struct TextModel {
     pub(crate) stop_tokens: Vec<TokenId>,
 }
 
+impl AsRef<Tokenizer> for TextModel {
+    fn as_ref(&self) -> &Tokenizer {
+        &self.tokenizer
+    }
+}
+
 impl TextModel {
     /// Opens checkpoint and tokenizer.
     ///

@@ -4,11 +4,11 @@ use anyhow::{Result, bail};
 
 /// Finds the first stop string in text that arrives in pieces. Text that may be the beginning of
 /// one is held back, so no part of a stop string is ever shown.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct StopStrings {
     stops: Vec<String>,
     held: String,
-    found: bool,
+    found: Option<usize>,
 }
 
 impl StopStrings {
@@ -20,28 +20,33 @@ impl StopStrings {
         if stops.iter().any(String::is_empty) {
             bail!("stop: a stop string is empty");
         }
-        Ok(Self { stops: stops.to_vec(), held: String::new(), found: false })
+        Ok(Self { stops: stops.to_vec(), held: String::new(), found: None })
     }
 
     /// True once a stop string has been completed.
     pub(crate) fn found(&self) -> bool {
-        self.found
+        self.found.is_some()
+    }
+
+    /// The stop string that has been completed.
+    pub(crate) fn matched(&self) -> Option<&str> {
+        self.stops.get(self.found?).map(String::as_str)
     }
 
     /// Takes in a piece and returns the text that is safe to show: everything before the stop
     /// string that is completed first, or all that can no longer belong to one.
     pub(crate) fn push(&mut self, piece: &str) -> String {
-        if self.found {
+        if self.found() {
             return String::new();
         }
         self.held.push_str(piece);
-        let matches = self.stops.iter().filter_map(|stop| {
+        let matches = self.stops.iter().enumerate().filter_map(|(index, stop)| {
             let start = self.held.find(stop.as_str())?;
-            Some((start + stop.len(), start))
+            Some((start + stop.len(), start, index))
         });
         // The one that is complete first, however the text was cut into pieces.
-        if let Some((_, start)) = matches.min() {
-            self.found = true;
+        if let Some((_, start, index)) = matches.min() {
+            self.found = Some(index);
             self.held.truncate(start);
             return std::mem::take(&mut self.held);
         }
@@ -114,6 +119,15 @@ mod tests {
         let list = stops(&["xabc", "ab"]);
         assert_eq!(run(&list, &["xabc"]), ("x".into(), true));
         assert_eq!(run(&list, &["x", "a", "b", "c"]), ("x".into(), true));
+    }
+
+    #[test]
+    fn the_completed_stop_string_is_known() {
+        let mut stop = StopStrings::new(&stops(&["END", "STOP"])).unwrap();
+        stop.push("a ST");
+        assert_eq!(stop.matched(), None);
+        stop.push("OP");
+        assert_eq!(stop.matched(), Some("STOP"));
     }
 
     #[test]

@@ -173,7 +173,7 @@ pub fn a_batch_continues_as_each_alone<B: Backend>(open: impl Fn() -> B, extent:
         // Equal prompts at once: the others wait for the first one's state, and one answer comes.
         let equal = random_prompt(6, 140, bench.checkpoint.config.vocab_size);
         let before = session.engine.stats().prefilled_tokens;
-        let answers = session.run(vec![request(&equal); 4]).unwrap();
+        let answers = session.run((0..4).map(|_| request(&equal)).collect()).unwrap();
         let computed = session.engine.stats().prefilled_tokens - before;
         assert!(computed < 140 + 4 * 30, "{what}: {computed} tokens computed");
         let got = tokens(answers);

@@ -59,7 +59,7 @@ impl<B: Backend> Session<B> {
                 let index = |id| ids.iter().position(|known| *known == id).unwrap();
                 match event {
                     Event::Prefill { .. } => {}
-                    Event::Token { id, token } => tokens[index(id)].push(token),
+                    Event::Token { id, token, .. } => tokens[index(id)].push(token),
                     Event::Finished { id, reason, timing } => {
                         ends[index(id)] = Some(Ok((reason, timing)));
                     }
@@ -98,7 +98,7 @@ impl<B: Backend> Session<B> {
         for event in self.engine.step().unwrap() {
             match event {
                 Event::Prefill { .. } => {}
-                Event::Token { id, token } => {
+                Event::Token { id, token, .. } => {
                     let request = live.iter_mut().find(|(live, ..)| *live == id).unwrap();
                     request.2.push(token);
                 }

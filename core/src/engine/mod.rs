@@ -7,6 +7,7 @@
 
 mod admit;
 pub mod block_pool;
+mod constraint;
 mod costs;
 mod host;
 mod plan;
@@ -16,12 +17,14 @@ mod run;
 pub mod sampling;
 mod schedule;
 mod sequence;
+pub mod service;
 mod snapshots;
 mod stats;
 mod transfers;
 
+pub use constraint::{Allowed, TokenConstraint};
 pub use plan::MemoryPlan;
-pub use sampling::SamplingParams;
+pub use sampling::{SamplingParams, TokenLogprobs};
 pub use sequence::{FinishReason, Request, Timing};
 pub use stats::{EngineStats, Histogram};
 
@@ -84,6 +87,8 @@ pub enum Event {
         id: SequenceId,
         /// Tokens done.
         done: usize,
+        /// Those of them that the cache held.
+        reused: usize,
         /// Tokens of the prompt.
         total: usize,
     },
@@ -93,6 +98,8 @@ pub enum Event {
         id: SequenceId,
         /// Token.
         token: TokenId,
+        /// Log-probabilities, if the request asked for them.
+        logprobs: Option<TokenLogprobs>,
     },
     /// The sequence ended.
     Finished {

@@ -57,6 +57,7 @@ impl<B: Backend> Engine<B> {
                 self.events.push(Event::Prefill {
                     id: sequence.id,
                     done: sequence.computed.min(sequence.timing.prompt_tokens),
+                    reused: sequence.timing.reused_tokens,
                     total: sequence.timing.prompt_tokens,
                 });
                 self.save_at_cut(planned.index)?;
@@ -90,22 +91,22 @@ impl<B: Backend> Engine<B> {
         let position = sequence.computed as u32;
         let chosen = if argmax < 0 {
             Err(Error::NotFinite { position, detail: "NaN".into() })
-        } else if sequence.sampler.is_plain_greedy() {
-            Ok(TokenId(argmax as u32))
         } else {
             let row = self.work.logits.row_range(output..output + 1)?;
-            self.backend.read(&row, bytemuck::cast_slice_mut(&mut self.logits))?;
-            sequence.sampler.sample(&mut self.logits, position)
+            let (backend, logits) = (&self.backend, &mut self.logits);
+            sequence.choose(TokenId(argmax as u32), logits, |logits| {
+                backend.read(&row, bytemuck::cast_slice_mut(logits))
+            })
         };
         self.note_time(index);
         let sequence = &mut self.running[index];
         let id = sequence.id;
         match chosen {
-            Ok(token) => {
+            Ok((token, logprobs)) => {
                 let reason = sequence.accept(token, self.plan.context);
                 if reason != Some(FinishReason::Stop) {
                     self.stats.generated_tokens += 1;
-                    self.events.push(Event::Token { id, token });
+                    self.events.push(Event::Token { id, token, logprobs });
                 }
                 if let Some(reason) = reason {
                     sequence.status = Status::Ended;

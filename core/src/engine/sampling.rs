@@ -1,6 +1,8 @@
-//! From logits to a token: penalties, temperature, top-k, top-p, min-p, a seeded draw. Pure.
+//! From logits to a token: bias, penalties, mask, temperature, top-k, top-p, min-p, a seeded draw.
+//! Pure.
 //!
-//! Order: penalties over generated tokens (never the prompt), top-k, temperature, min-p, top-p.
+//! Order: bias, penalties over generated tokens (never the prompt), mask, top-k, temperature,
+//! min-p, top-p.
 //! Presence and frequency as in the OpenAI API, repetition as in CTRL (Keskar et al., 2019).
 
 use crate::error::{Error, Result};
@@ -27,6 +29,8 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Subtracted per occurrence.
     pub frequency_penalty: f32,
+    /// Added to the logits of these tokens.
+    pub logit_bias: Vec<(TokenId, f32)>,
     /// Seed; `None` = from the system.
     pub seed: Option<u64>,
 }
@@ -41,6 +45,7 @@ impl Default for SamplingParams {
             repetition_penalty: 1.0,
             presence_penalty: 0.0,
             frequency_penalty: 0.0,
+            logit_bias: Vec::new(),
             seed: None,
         }
     }
@@ -77,6 +82,9 @@ impl SamplingParams {
                 return Err(Error::invalid(field, format!("{value} is outside {low}..={high}")));
             }
         }
+        if let Some((token, bias)) = self.logit_bias.iter().find(|(_, bias)| !bias.is_finite()) {
+            return Err(Error::invalid("logit_bias", format!("{bias} for token {token}")));
+        }
         if !(self.repetition_penalty > 0.0 && self.repetition_penalty <= 100.0) {
             let value = self.repetition_penalty;
             return Err(Error::invalid(
@@ -89,7 +97,9 @@ impl SamplingParams {
 
     /// True if the device's argmax is the answer.
     pub fn is_plain_greedy(&self) -> bool {
-        (self.temperature == 0.0 || self.top_k == 1) && !self.has_penalties()
+        (self.temperature == 0.0 || self.top_k == 1)
+            && !self.has_penalties()
+            && self.logit_bias.is_empty()
     }
 
     fn has_penalties(&self) -> bool {
@@ -126,12 +136,26 @@ impl Sampler {
         }
     }
 
-    /// Chooses a token. `logits` is changed by the penalties.
+    /// Chooses a token. Those whose bit is not in `mask` (32 a word, lowest first) are never
+    /// chosen. `logits` is changed by bias, penalties and mask.
     ///
     /// # Errors
     /// [`Error::NotFinite`] on NaN, +inf, or when every logit is -inf.
-    pub fn sample(&mut self, logits: &mut [f32], position: u32) -> Result<TokenId> {
+    pub fn sample(
+        &mut self,
+        logits: &mut [f32],
+        mask: Option<&[u32]>,
+        position: u32,
+    ) -> Result<TokenId> {
+        for (token, bias) in &self.params.logit_bias {
+            if let Some(logit) = logits.get_mut(token.index()) {
+                *logit += bias;
+            }
+        }
         self.penalize(logits);
+        if let Some(mask) = mask {
+            apply(mask, logits);
+        }
         let best = checked_argmax(logits, position)?;
         if self.params.temperature == 0.0 || self.params.top_k == 1 {
             return Ok(TokenId(best as u32));
@@ -190,6 +214,51 @@ impl Sampler {
     }
 }
 
+/// Whether the bit of token `index` is set in `mask`.
+fn allowed(mask: &[u32], index: usize) -> bool {
+    mask.get(index / 32).is_some_and(|word| word >> (index % 32) & 1 == 1)
+}
+
+/// Forbids the tokens that `mask` lacks.
+fn apply(mask: &[u32], logits: &mut [f32]) {
+    for (index, logit) in logits.iter_mut().enumerate() {
+        if !allowed(mask, index) {
+            *logit = f32::NEG_INFINITY;
+        }
+    }
+}
+
+/// Log-probabilities of a position, before bias, penalties, mask and temperature.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprobs {
+    /// That of the chosen token.
+    pub chosen: f32,
+    /// The most likely tokens, best first.
+    pub top: Vec<(TokenId, f32)>,
+}
+
+impl TokenLogprobs {
+    /// Those of the model's own `logits`: of token `chosen` and of the `top` best.
+    pub fn of(logits: &[f32], chosen: TokenId, top: usize) -> Self {
+        let best = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let sum: f64 = logits.iter().map(|logit| f64::from(logit - best).exp()).sum();
+        let total = f64::from(best) + sum.ln();
+        let logprob = |logit: f32| (f64::from(logit) - total) as f32;
+        let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+        let by_logit =
+            |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        if top < order.len() {
+            order.select_nth_unstable_by(top, by_logit);
+            order.truncate(top);
+        }
+        order.sort_unstable_by(by_logit);
+        Self {
+            chosen: logits.get(chosen.index()).map_or(f32::NEG_INFINITY, |logit| logprob(*logit)),
+            top: order.into_iter().map(|id| (TokenId(id), logprob(logits[id as usize]))).collect(),
+        }
+    }
+}
+
 /// Index of the largest logit, lowest index first.
 fn checked_argmax(logits: &[f32], position: u32) -> Result<usize> {
     let mut best = 0;
@@ -213,7 +282,7 @@ mod tests {
 
     fn sample_many(params: SamplingParams, logits: &[f32], draws: usize) -> Vec<u32> {
         let mut sampler = Sampler::new(params);
-        (0..draws).map(|_| sampler.sample(&mut logits.to_vec(), 0).unwrap().0).collect()
+        (0..draws).map(|_| sampler.sample(&mut logits.to_vec(), None, 0).unwrap().0).collect()
     }
 
     fn seeded(temperature: f32) -> SamplingParams {
@@ -271,20 +340,56 @@ mod tests {
         let params = SamplingParams { presence_penalty: 2.0, ..seeded(0.0) };
         let mut sampler = Sampler::new(params);
         let logits = [1.0, 2.0, 0.0];
-        assert_eq!(sampler.sample(&mut logits.to_vec(), 0).unwrap(), TokenId(1));
+        assert_eq!(sampler.sample(&mut logits.to_vec(), None, 0).unwrap(), TokenId(1));
         sampler.accept(TokenId(1));
-        assert_eq!(sampler.sample(&mut logits.to_vec(), 1).unwrap(), TokenId(0));
+        assert_eq!(sampler.sample(&mut logits.to_vec(), None, 1).unwrap(), TokenId(0));
+    }
+
+    #[test]
+    fn a_bias_moves_the_choice_and_needs_the_logits() {
+        let params = SamplingParams { logit_bias: vec![(TokenId(2), 3.0)], ..seeded(0.0) };
+        assert!(!params.is_plain_greedy() && params.check().is_ok());
+        assert_eq!(sample_many(params, &[1.0, 2.0, 0.0], 1), [2]);
+        let bad = SamplingParams { logit_bias: vec![(TokenId(0), f32::NAN)], ..seeded(0.0) };
+        assert!(bad.check().is_err());
+    }
+
+    #[test]
+    fn a_masked_token_is_never_chosen() {
+        for temperature in [0.0, 5.0] {
+            let mut sampler = Sampler::new(seeded(temperature));
+            for _ in 0..200 {
+                let mut logits = [9.0; 40];
+                // Token 1 and the second word's token 33.
+                let chosen = sampler.sample(&mut logits, Some(&[2, 2]), 0).unwrap();
+                assert!(chosen == TokenId(1) || chosen == TokenId(33), "{chosen}");
+            }
+            assert!(sampler.sample(&mut [1.0; 4], Some(&[0]), 0).is_err());
+            assert!(sampler.sample(&mut [1.0; 4], Some(&[]), 0).is_err());
+        }
+    }
+
+    #[test]
+    fn logprobs_are_a_log_softmax() {
+        let logits = [0.0, 2.0, 1.0];
+        let found = TokenLogprobs::of(&logits, TokenId(0), 2);
+        let total: f32 = logits.iter().map(|l| l.exp()).sum();
+        assert!((found.chosen - (1.0 / total).ln()).abs() < 1e-6);
+        assert_eq!(found.top.iter().map(|(t, _)| t.0).collect::<Vec<_>>(), [1, 2]);
+        assert!((found.top[0].1 - (2f32.exp() / total).ln()).abs() < 1e-6);
+        assert_eq!(TokenLogprobs::of(&logits, TokenId(9), 7).top.len(), 3);
+        assert!(TokenLogprobs::of(&logits, TokenId(1), 0).top.is_empty());
     }
 
     #[test]
     fn poisoned_logits_are_an_error() {
         for bad in [f32::NAN, f32::INFINITY] {
             let mut sampler = Sampler::new(seeded(1.0));
-            assert!(sampler.sample(&mut [0.0, bad], 3).is_err());
+            assert!(sampler.sample(&mut [0.0, bad], None, 3).is_err());
         }
         let mut sampler = Sampler::new(seeded(1.0));
-        assert!(sampler.sample(&mut [f32::NEG_INFINITY; 3], 3).is_err());
-        assert!(sampler.sample(&mut [f32::NEG_INFINITY, 0.0], 3).is_ok());
+        assert!(sampler.sample(&mut [f32::NEG_INFINITY; 3], None, 3).is_err());
+        assert!(sampler.sample(&mut [f32::NEG_INFINITY, 0.0], None, 3).is_ok());
     }
 
     #[test]

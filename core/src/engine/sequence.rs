@@ -1,13 +1,15 @@
 //! One request inside the engine.
 
-use super::sampling::{Sampler, SamplingParams};
+use super::constraint::{Allowed, TokenConstraint};
+use super::sampling::{Sampler, SamplingParams, TokenLogprobs};
+use crate::error::Result;
 use crate::ids::{BlockId, SequenceId, SlotId, TokenId};
 use crate::prefix::Boundary;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 /// What to generate.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Request {
     /// Prompt, at least one token.
     pub prompt: Vec<TokenId>,
@@ -25,6 +27,10 @@ pub struct Request {
     /// Save the state at the end of the answer: the next prompt will hold the answer as it was
     /// generated.
     pub remember: bool,
+    /// A rule that every token must obey.
+    pub constraint: Option<Box<dyn TokenConstraint>>,
+    /// Report log-probabilities: of the chosen token and of this many of the most likely.
+    pub logprobs: Option<usize>,
 }
 
 impl Request {
@@ -38,6 +44,8 @@ impl Request {
             boundaries: Vec::new(),
             salt: 0,
             remember: true,
+            constraint: None,
+            logprobs: None,
         }
     }
 }
@@ -123,6 +131,8 @@ pub(super) struct Sequence {
     pub(super) boundaries: Vec<Boundary>,
     pub(super) salt: u64,
     pub(super) remember: bool,
+    pub(super) constraint: Option<Box<dyn TokenConstraint>>,
+    pub(super) logprobs: Option<usize>,
     /// Where prefill stops to save a snapshot, ascending.
     pub(super) cuts: VecDeque<Boundary>,
     pub(super) parked: Option<Parked>,
@@ -150,6 +160,8 @@ impl Sequence {
             boundaries: request.boundaries,
             salt: request.salt,
             remember: request.remember,
+            constraint: request.constraint,
+            logprobs: request.logprobs,
             cuts: VecDeque::new(),
             parked: None,
             last_chunk: 0,
@@ -171,6 +183,48 @@ impl Sequence {
     pub(super) fn rows_to_cut(&self) -> usize {
         let cut = self.cuts.front().map_or(usize::MAX, |cut| cut.position);
         self.pending().min(cut.saturating_sub(self.computed))
+    }
+
+    /// Chooses the next token: `argmax`, the device's choice, if nothing asks for more. `read`
+    /// fetches the logits into `logits` and is called only when they are needed.
+    pub(super) fn choose(
+        &mut self,
+        argmax: TokenId,
+        logits: &mut [f32],
+        read: impl FnOnce(&mut [f32]) -> Result<()>,
+    ) -> Result<(TokenId, Option<TokenLogprobs>)> {
+        let allowed = match &mut self.constraint {
+            Some(constraint) => constraint.allowed()?,
+            None => Allowed::Any,
+        };
+        let plain = match allowed {
+            Allowed::Any if self.sampler.is_plain_greedy() => Some(argmax),
+            Allowed::Only(token) => Some(token),
+            _ => None,
+        };
+        let mask = if let Allowed::Mask(mask) = allowed { Some(mask) } else { None };
+        let position = self.computed as u32;
+        let chosen = match (plain, self.logprobs) {
+            (Some(token), None) => (token, None),
+            (Some(token), Some(top)) => {
+                read(logits)?;
+                (token, Some(TokenLogprobs::of(logits, token, top)))
+            }
+            (None, None) => {
+                read(logits)?;
+                (self.sampler.sample(logits, mask, position)?, None)
+            }
+            (None, Some(top)) => {
+                read(logits)?;
+                let raw = logits.to_vec();
+                let token = self.sampler.sample(logits, mask, position)?;
+                (token, Some(TokenLogprobs::of(&raw, token, top)))
+            }
+        };
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(chosen.0)?;
+        }
+        Ok(chosen)
     }
 
     /// Notes a generated token; tells why the sequence ends with it, if it does. `context` is the

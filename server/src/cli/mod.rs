@@ -8,6 +8,7 @@ mod doctor;
 mod inspect;
 mod options;
 mod run;
+mod serve;
 mod synth;
 mod tokenize;
 
@@ -27,6 +28,7 @@ pub(crate) struct Cli {
 enum Command {
     Run(run::Run),
     Chat(chat::Chat),
+    Serve(serve::Serve),
     Inspect(inspect::Inspect),
     Tokenize(tokenize::Tokenize),
     Convert(convert::Convert),
@@ -46,6 +48,7 @@ impl Cli {
         match self.command {
             Command::Run(command) => command.run(),
             Command::Chat(command) => command.run(),
+            Command::Serve(command) => command.run(),
             Command::Inspect(command) => command.run(),
             Command::Tokenize(command) => command.run(),
             Command::Convert(command) => command.run(),

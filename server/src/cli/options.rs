@@ -59,6 +59,7 @@ impl SamplingFlags {
             presence_penalty: self.presence_penalty.unwrap_or(base.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(base.frequency_penalty),
             seed: self.seed,
+            ..base
         }
     }
 }
