@@ -12,9 +12,6 @@ use forge_core::model::Cache;
 use forge_core::prefix::{Boundary, Kind};
 use forge_core::weights::Checkpoint;
 
-/// Tokens generated for each prompt.
-const COUNT: usize = 64;
-
 /// Tokens of the longest sequence.
 const CONTEXT: usize = 320;
 
@@ -30,8 +27,18 @@ struct Setting {
 pub enum Extent {
     /// Every setting of a hybrid model, two without recurrent layers.
     Full,
-    /// Two settings of the hybrid model, for a backend that is slow to open.
+    /// One setting of the hybrid model and short answers, for a backend that is slow to open.
     Short,
+}
+
+impl Extent {
+    /// Tokens generated for each prompt.
+    fn count(self) -> usize {
+        match self {
+            Self::Full => 64,
+            Self::Short => 16,
+        }
+    }
 }
 
 const SETTINGS: [Setting; 6] = [
@@ -70,9 +77,9 @@ fn prompts(vocabulary: usize) -> Vec<Vec<TokenId>> {
 }
 
 /// A request whose message ends a few tokens before the prompt does.
-fn request(prompt: &[TokenId]) -> Request {
+fn request(prompt: &[TokenId], count: usize) -> Request {
     let boundaries = vec![Boundary { position: prompt.len() - 5, kind: Kind::User }];
-    Request { boundaries, ..greedy_request(prompt, COUNT) }
+    Request { boundaries, ..greedy_request(prompt, count) }
 }
 
 fn tokens(answers: Vec<Answer>) -> Vec<Vec<TokenId>> {
@@ -96,6 +103,7 @@ struct Bench<'a, F> {
     prompts: Vec<Vec<TokenId>>,
     expected: Vec<Vec<TokenId>>,
     setting: Setting,
+    count: usize,
 }
 
 impl<B: Backend, F: Fn() -> B> Bench<'_, F> {
@@ -103,8 +111,12 @@ impl<B: Backend, F: Fn() -> B> Bench<'_, F> {
         Session::new((self.open)(), &self.checkpoint, options).unwrap()
     }
 
+    fn request(&self, prompt: &[TokenId]) -> Request {
+        request(prompt, self.count)
+    }
+
     fn requests(&self) -> Vec<Request> {
-        self.prompts.iter().map(|prompt| request(prompt)).collect()
+        self.prompts.iter().map(|prompt| self.request(prompt)).collect()
     }
 
     fn blocks(&self, blocks: usize) -> u64 {
@@ -123,13 +135,14 @@ fn for_each_setting<B: Backend, F: Fn() -> B>(
 ) {
     let all: &[(&str, &[Setting])] =
         &[("hybrid-dense-tied", &SETTINGS), ("qwen3-dense", &SETTINGS[..2])];
-    let short: &[(&str, &[Setting])] = &[("hybrid-dense-tied", &SETTINGS[..2])];
+    let short: &[(&str, &[Setting])] = &[("hybrid-dense-tied", &SETTINGS[..1])];
     for (name, settings) in if extent == Extent::Full { all } else { short } {
         let Some(path) = model(name) else { continue };
         for setting in settings.iter().copied() {
             let checkpoint = Checkpoint::open(&path).unwrap();
             let prompts = prompts(checkpoint.config.vocab_size);
-            let mut bench = Bench { open, checkpoint, prompts, expected: Vec::new(), setting };
+            let (expected, count) = (Vec::new(), extent.count());
+            let mut bench = Bench { open, checkpoint, prompts, expected, setting, count };
             let cold = EngineOptions { prefix_cache: false, ..setting.options(1) };
             bench.expected = tokens(bench.session(&cold).run(bench.requests()).unwrap());
             check(&bench, &format!("{name} {setting:?}"));
@@ -143,7 +156,7 @@ pub fn warm_prompts_continue_as_cold_ones<B: Backend>(open: impl Fn() -> B, exte
         let mut session = bench.session(&bench.setting.options(1));
         for round in 0..2 {
             for (prompt, expected) in bench.prompts.iter().zip(&bench.expected) {
-                let answer = session.run(vec![request(prompt)]).unwrap().remove(0);
+                let answer = session.run(vec![bench.request(prompt)]).unwrap().remove(0);
                 if round == 1 {
                     assert!(reused(&answer) >= prompt.len() - 5, "{what}: {}", reused(&answer));
                 }
@@ -154,10 +167,10 @@ pub fn warm_prompts_continue_as_cold_ones<B: Backend>(open: impl Fn() -> B, exte
         let mut next = bench.prompts[0].clone();
         next.extend(&bench.expected[0]);
         next.extend(random_prompt(5, 30, bench.checkpoint.config.vocab_size));
-        let answer = session.run(vec![request(&next)]).unwrap().remove(0);
-        assert_eq!(reused(&answer), bench.prompts[0].len() + COUNT - 1, "{what}");
+        let answer = session.run(vec![bench.request(&next)]).unwrap().remove(0);
+        assert_eq!(reused(&answer), bench.prompts[0].len() + bench.count - 1, "{what}");
         let cold = EngineOptions { prefix_cache: false, ..bench.setting.options(1) };
-        let cold = bench.session(&cold).run(vec![request(&next)]).unwrap().remove(0);
+        let cold = bench.session(&cold).run(vec![bench.request(&next)]).unwrap().remove(0);
         assert_eq!(answer.tokens, cold.tokens, "{what} next turn");
     });
 }
@@ -173,7 +186,7 @@ pub fn a_batch_continues_as_each_alone<B: Backend>(open: impl Fn() -> B, extent:
         // Equal prompts at once: the others wait for the first one's state, and one answer comes.
         let equal = random_prompt(6, 140, bench.checkpoint.config.vocab_size);
         let before = session.engine.stats().prefilled_tokens;
-        let answers = session.run((0..4).map(|_| request(&equal)).collect()).unwrap();
+        let answers = session.run((0..4).map(|_| bench.request(&equal)).collect()).unwrap();
         let computed = session.engine.stats().prefilled_tokens - before;
         assert!(computed < 140 + 4 * 30, "{what}: {computed} tokens computed");
         let got = tokens(answers);
@@ -197,7 +210,7 @@ pub fn prompts_from_host_memory_continue_as_cold_ones<B: Backend>(
         let mut session = bench.session(&options);
         for round in 0..3 {
             for (prompt, expected) in bench.prompts.iter().zip(&bench.expected) {
-                let answer = session.run(vec![request(prompt)]).unwrap().remove(0);
+                let answer = session.run(vec![bench.request(prompt)]).unwrap().remove(0);
                 assert_eq!(&answer.tokens, expected, "{what} round {round}");
                 while session.engine.maintain().unwrap() {}
             }
@@ -205,6 +218,40 @@ pub fn prompts_from_host_memory_continue_as_cold_ones<B: Backend>(
         let stats = session.engine.stats();
         assert!(stats.host_written_bytes > 0 && stats.prefix.device_evictions > 0, "{what}");
         assert!(stats.host_fetched_bytes > 0, "{what}: {stats:?}");
+    });
+}
+
+/// A run leaves its snapshots on the disk; the next process finds them.
+///
+/// # Panics
+/// If a token differs, or nothing was read.
+pub fn prompts_survive_a_restart<B: Backend>(open: impl Fn() -> B, extent: Extent) {
+    for_each_setting(&open, extent, |bench, what| {
+        let folder = tempfile::tempdir().unwrap();
+        let options =
+            EngineOptions { host_cache_bytes: bench.blocks(1000), ..bench.setting.options(1) };
+        let fingerprint = bench.checkpoint.fingerprint();
+        for round in 0..2 {
+            let mut session = bench.session(&options);
+            session.engine.attach_disk(folder.path(), fingerprint, 1 << 30).unwrap();
+            for (prompt, expected) in bench.prompts.iter().zip(&bench.expected) {
+                let answer = session.run(vec![bench.request(prompt)]).unwrap().remove(0);
+                assert_eq!(&answer.tokens, expected, "{what} round {round}");
+                if round == 1 && prompt.len() > 70 {
+                    let reused = reused(&answer);
+                    assert!(reused >= prompt.len() - 5, "{what}: {reused}");
+                }
+            }
+            let stats = session.engine.stats();
+            assert_eq!(stats.disk_errors, 0);
+            assert_eq!(stats.disk_read_bytes > 0, round == 1, "{what}");
+            session.engine.flush_cache().unwrap();
+        }
+        // Another model's files are of no use, whatever their tokens.
+        let mut session = bench.session(&options);
+        session.engine.attach_disk(folder.path(), fingerprint ^ 1, 1 << 30).unwrap();
+        let answer = session.run(vec![bench.request(&bench.prompts[0])]).unwrap().remove(0);
+        assert_eq!((reused(&answer), session.engine.stats().disk_bytes), (0, 0), "{what}");
     });
 }
 
@@ -216,7 +263,7 @@ pub fn preempted_sequences_continue_as_if_they_had_not_been<B: Backend>(
     for_each_setting(&open, extent, |bench, what| {
         for host in [1000, 0] {
             let options = EngineOptions {
-                // Prompts of 10, 10, 7 and 2 blocks, that grow by four each.
+                // Prompts of 10, 10, 7 and 2 blocks, that grow by one to four each.
                 cache_bytes: Some(bench.blocks(30)),
                 host_cache_bytes: bench.blocks(host),
                 ..bench.setting.options(4)
@@ -249,7 +296,7 @@ pub fn random_schedules_lose_nothing<B: Backend>(open: impl Fn() -> B, extent: E
             match random.below(8) {
                 0 | 1 if live.len() < 6 => {
                     let index = random.below(bench.prompts.len());
-                    let id = session.engine.submit(request(&bench.prompts[index])).unwrap();
+                    let id = session.engine.submit(bench.request(&bench.prompts[index])).unwrap();
                     live.push((id, index, Vec::new()));
                 }
                 2 if !live.is_empty() => {

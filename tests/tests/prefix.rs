@@ -19,6 +19,7 @@ macro_rules! prefix_tests {
             case!(warm_prompts_continue_as_cold_ones);
             case!(a_batch_continues_as_each_alone);
             case!(prompts_from_host_memory_continue_as_cold_ones);
+            case!(prompts_survive_a_restart);
             case!(preempted_sequences_continue_as_if_they_had_not_been);
             case!(random_schedules_lose_nothing);
         }

@@ -16,8 +16,9 @@ impl<B: Backend> Engine<B> {
     /// others pass only while it waits for a prefix that a running one is computing.
     pub(super) fn admit(&mut self) -> Result<()> {
         self.advance_fetch(self.running.is_empty())?;
+        self.take_disk_results(self.running.is_empty())?;
         let mut passed = 0;
-        while !self.free_slots.is_empty() && passed < self.waiting.len() && self.fetch.is_none() {
+        while !self.free_slots.is_empty() && passed < self.waiting.len() && !self.is_fetching() {
             let Some(sequence) = self.waiting.remove(passed) else { break };
             if self.waits_for_prefix(&sequence) {
                 self.waiting.insert(passed, sequence);
@@ -32,6 +33,11 @@ impl<B: Backend> Engine<B> {
             }
         }
         Ok(())
+    }
+
+    /// True while a prefix is on its way for the first of the queue.
+    fn is_fetching(&self) -> bool {
+        self.fetch.is_some() || self.disk.as_ref().is_some_and(|disk| disk.is_loading())
     }
 
     /// True if a running sequence is about to save a prefix of this one that is worth having.
@@ -62,7 +68,7 @@ impl<B: Backend> Engine<B> {
     fn start(&mut self, mut sequence: Sequence) -> Result<Option<Box<Sequence>>> {
         let found = self.prefix.as_ref().map(|p| p.lookup(sequence.salt, &sequence.tokens));
         if let Some(found) = &found
-            && self.begin_fetch(found)?
+            && (self.begin_load(&mut sequence, found) || self.begin_fetch(found)?)
         {
             return Ok(Some(Box::new(sequence)));
         }

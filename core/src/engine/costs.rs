@@ -42,8 +42,8 @@ impl StepCosts {
         *mean += weight * (seconds - *mean);
     }
 
-    /// Expected seconds of a pass: between measured ones a line, beyond them the nearest one's, in
-    /// proportion above. `None` before the first measurement.
+    /// Expected seconds of a pass: between measured ones a line, below them the nearest one's, above
+    /// them the line through the last two, up to twice as many rows. `None` where nothing is known.
     pub(super) fn estimate(&self, rows: usize) -> Option<f64> {
         let below = self.seconds.range(..=rows).next_back();
         let above = self.seconds.range(rows..).next();
@@ -53,7 +53,12 @@ impl StepCosts {
                 let share = (rows - low) as f64 / (high - low) as f64;
                 Some(a + (b - a) * share)
             }
-            (Some((low, a)), None) => Some(a * rows as f64 / (*low).max(1) as f64),
+            (Some((low, a)), None) if rows <= 2 * low => {
+                let before = self.seconds.range(..low).next_back();
+                let slope = before.map_or(0.0, |(rows, b)| (a - b) / (low - rows) as f64);
+                Some(a + slope.max(0.0) * (rows - low) as f64)
+            }
+            (Some(_), None) => None,
             (None, Some((_, b))) => Some(*b),
             (None, None) => None,
         }
@@ -71,7 +76,9 @@ impl StepCosts {
         if streams == 0 {
             return Chunk { rows: largest, every: 1 };
         }
-        let Some(alone) = self.estimate(streams) else {
+        // What is not known is tried, in small steps.
+        let (Some(alone), Some(_)) = (self.estimate(streams), self.estimate(smallest + streams))
+        else {
             return Chunk { rows: smallest, every: 1 };
         };
         let mut best = (Chunk { rows: smallest, every: MOST_APART }, 0.0);
@@ -162,6 +169,7 @@ mod tests {
         costs.observe(20, 3.0);
         assert_eq!(costs.estimate(1), Some(1.0));
         assert_eq!(costs.estimate(15), Some(2.0));
-        assert_eq!(costs.estimate(40), Some(6.0));
+        assert_eq!(costs.estimate(40), Some(7.0));
+        assert_eq!(costs.estimate(41), None);
     }
 }

@@ -9,7 +9,9 @@ mod admit;
 pub mod block_pool;
 mod constraint;
 mod costs;
+mod disk;
 mod host;
+mod persist;
 mod plan;
 mod preempt;
 mod programs;
@@ -37,6 +39,7 @@ use crate::prefix::{PrefixCache, PrefixOptions, Transfer};
 use crate::profile::OpTotal;
 use block_pool::BlockPool;
 use costs::StepCosts;
+use disk::Disk;
 use host::HostStore;
 use programs::Programs;
 use sequence::{Sequence, Status};
@@ -134,6 +137,7 @@ pub struct Engine<B: Backend> {
     prefix: Option<PrefixCache>,
     host: HostStore,
     fetch: Option<Fetch>,
+    disk: Option<Disk>,
     waiting: VecDeque<Sequence>,
     running: Vec<Sequence>,
     next_id: u64,
@@ -211,6 +215,7 @@ impl<B: Backend> Engine<B> {
             transfers,
             prefix,
             fetch: None,
+            disk: None,
             waiting: VecDeque::new(),
             running: Vec::new(),
             next_id: 0,
@@ -334,6 +339,8 @@ impl<B: Backend> Engine<B> {
             block_bytes: self.transfers.block_bytes(),
             host_blocks: self.plan.host_blocks,
             snapshot_blocks: self.plan.snapshot_blocks,
+            disk_bytes: self.disk.as_ref().map_or(0, Disk::bytes),
+            disk_errors: self.disk.as_ref().map_or(0, |disk| disk.errors),
             prefix: self.prefix.as_ref().map(PrefixCache::stats).unwrap_or_default(),
             ..self.stats.clone()
         }
@@ -383,7 +390,7 @@ impl<B: Backend> Engine<B> {
         Ok(std::mem::take(&mut self.events))
     }
 
-    /// Does a piece of the work that waits for idle time: copies to the host tier. True if more of it
+    /// Does a piece of the work that waits for idle time: copies to the host tier and the disk. True if more of it
     /// is left.
     ///
     /// # Errors
@@ -392,11 +399,11 @@ impl<B: Backend> Engine<B> {
         if let Some(fault) = &self.fault {
             return Err(Error::device("maintain", fault));
         }
-        let result = self.write_through();
+        let result = self.take_disk_results(false).and_then(|()| self.write_through());
         if let Err(error) = &result {
             self.fault = Some(error.to_string());
         }
-        result
+        Ok(result? || self.persist())
     }
 
     /// Runs one step with a timer around every op; the tokens are the same. Returns the events and

@@ -136,6 +136,8 @@ pub(super) struct Sequence {
     /// Where prefill stops to save a snapshot, ascending.
     pub(super) cuts: VecDeque<Boundary>,
     pub(super) parked: Option<Parked>,
+    /// A prefix was asked of the disk.
+    pub(super) read_from_disk: bool,
     /// Number of the last pass with prompt rows of it.
     pub(super) last_chunk: u64,
     pub(super) timing: Timing,
@@ -164,6 +166,7 @@ impl Sequence {
             logprobs: request.logprobs,
             cuts: VecDeque::new(),
             parked: None,
+            read_from_disk: false,
             last_chunk: 0,
             timing: Timing { prompt_tokens: request.prompt.len(), ..Timing::default() },
             tokens: request.prompt,

@@ -97,6 +97,12 @@ pub struct EngineStats {
     pub host_written_bytes: u64,
     /// Bytes copied back.
     pub host_fetched_bytes: u64,
+    /// Bytes of snapshots on the disk.
+    pub disk_bytes: u64,
+    /// Bytes read from there.
+    pub disk_read_bytes: u64,
+    /// Failures to read or write there.
+    pub disk_errors: u64,
     /// Times of passes that gave tokens.
     pub step_time: Histogram,
     /// Times between tokens of a sequence.

@@ -52,6 +52,7 @@ use host::HostTensor;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use xxhash_rust::xxh3::Xxh3;
 
 /// Where the tokenizer of a checkpoint comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -150,6 +151,10 @@ pub struct Checkpoint {
     pub tensors: BTreeMap<String, HostTensor>,
 }
 
+/// Places of a tensor, and bytes at each, that the fingerprint looks at.
+const SAMPLES: usize = 4;
+const SAMPLE_BYTES: usize = 1024;
+
 impl Checkpoint {
     /// The tensor `name`.
     ///
@@ -159,6 +164,23 @@ impl Checkpoint {
         self.tensors
             .get(name)
             .ok_or_else(|| Error::MissingTensor { path: self.path.clone(), name: name.to_owned() })
+    }
+
+    /// A hash that tells this model from others: its config, and names, types and samples of all
+    /// tensors.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hash = Xxh3::new();
+        hash.update(format!("{:?}", self.config).as_bytes());
+        for (name, tensor) in &self.tensors {
+            hash.update(name.as_bytes());
+            hash.update(format!("{:?}{:?}", tensor.storage, tensor.shape).as_bytes());
+            let data = tensor.data.as_slice();
+            for part in 0..SAMPLES {
+                let start = data.len().saturating_sub(SAMPLE_BYTES) / (SAMPLES - 1) * part;
+                hash.update(&data[start..data.len().min(start + SAMPLE_BYTES)]);
+            }
+        }
+        hash.digest()
     }
 
     /// Bytes of the weights that go to the device: an embedding that is not also the head stays
