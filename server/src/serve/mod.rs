@@ -8,13 +8,16 @@ mod generator;
 mod grammar;
 mod http;
 mod log;
+mod messages;
 mod models;
 mod openai;
 mod prompt;
 mod reply;
 mod request;
+mod responses;
 mod thinking;
 mod tools;
+mod turns;
 
 use crate::backend::BackendChoice;
 use crate::interrupt::Watch;
@@ -28,6 +31,7 @@ use http::App;
 pub(crate) use http::HttpOptions;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use models::{Catalog, EngineSettings, ModelHub};
+use responses::ResponseStore;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -92,6 +96,7 @@ async fn run(mut options: ServeOptions) -> Result<()> {
         Generator { hub: ModelHub::new(catalog, options.engine), gate: Gate::new(limit) };
     let app = Arc::new(App {
         generator: generator.clone(),
+        responses: Arc::new(ResponseStore::new(options.http.response_store_bytes)),
         options: options.http,
         metrics,
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
