@@ -89,7 +89,11 @@ pub(super) fn add(turns: &mut Turns, items: &[Value], at: &str) -> Result<(), Ap
                 }
             }
             "function_call" => {
-                let arguments = arguments(item, &at)?;
+                let arguments = match arguments(item, &at) {
+                    // A call that was cut off was never made.
+                    Err(_) if item.get("status").is_some_and(|s| s == "incomplete") => continue,
+                    arguments => arguments?,
+                };
                 turns.call(text(item, "call_id", &at)?, text(item, "name", &at)?, arguments);
             }
             "custom_tool_call" => {
@@ -288,6 +292,9 @@ mod tests {
         for arguments in [json!(""), json!("{}"), json!({}), Value::Null] {
             assert!(messages(call(arguments)).is_ok());
         }
+        let mut cut = call(json!("{\"a\":"));
+        cut[0]["status"] = "incomplete".into();
+        assert_eq!(messages(cut).unwrap(), []);
     }
 
     #[test]
