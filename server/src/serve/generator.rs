@@ -3,9 +3,10 @@
 use super::admission::{Gate, Permit};
 use super::constraint::{ReplyConstraint, Rules};
 use super::error::ApiError;
-use super::generation::{Generation, Head};
+use super::generation::{Generation, Head, Reply, take_in};
 use super::grammar::Answer;
 use super::log::RequestLog;
+use super::memory::{ReasoningMemory, Thread};
 use super::models::{Lease, LoadedModel, ModelHub};
 use super::prompt::{self, Prompt};
 use super::reply::ReplyPath;
@@ -30,6 +31,8 @@ pub(crate) struct Generator {
     pub(crate) hub: Arc<ModelHub>,
     /// Room for requests.
     pub(crate) gate: Arc<Gate>,
+    /// Reasoning of earlier replies.
+    pub(crate) memory: Arc<ReasoningMemory>,
 }
 
 impl Generator {
@@ -52,11 +55,20 @@ impl Generator {
         let permit = self.gate.enter(prompts.saturating_mul(n), id)?;
         let lease = self.hub.acquire(request.model.as_deref()).await?;
         let model = Arc::clone(&lease.model);
-        let work = move || Prepared::new(&model, &request).map(|prepared| (prepared, request));
-        let (prepared, request) =
+        let memory = Arc::clone(&self.memory);
+        let work = move || {
+            let mut request = request;
+            let thread = match &mut request.input {
+                Input::Chat(conversation) => Some(memory.restore(conversation)),
+                Input::Plain(_) => None,
+            };
+            let prepared = Prepared::new(&model, &request)?;
+            Ok::<_, ApiError>((prepared, request, thread.map(|thread| (memory, thread))))
+        };
+        let (prepared, request, memory) =
             tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)??;
         let log = RequestLog::new(id, &lease.model.name, arrived, &request.labels);
-        let replies = Replies::start(prepared, &request, lease, permit, log)?;
+        let replies = Replies::start(prepared, &request, lease, permit, log)?.remembering(memory);
         let head = Head {
             model: replies.lease.model.name.clone(),
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
@@ -211,6 +223,9 @@ struct Replies {
     usage: Usage,
     first_token: Option<Instant>,
     over: bool,
+    /// Where the reasoning goes when a reply is complete, and the replies so far.
+    memory: Option<(Arc<ReasoningMemory>, Thread)>,
+    told: Vec<Reply>,
     log: RequestLog,
     permit: Permit,
     lease: Lease,
@@ -237,6 +252,8 @@ impl Replies {
             usage: Usage::default(),
             first_token: None,
             over: false,
+            memory: None,
+            told: Vec::new(),
             log,
             permit,
             lease,
@@ -275,9 +292,27 @@ impl Replies {
         Ok(replies)
     }
 
+    /// The same, with a place for the reasoning.
+    fn remembering(mut self, memory: Option<(Arc<ReasoningMemory>, Thread)>) -> Self {
+        self.memory = memory;
+        self.told = vec![Reply::default(); self.paths.len()];
+        self
+    }
+
+    fn remember(&mut self, event: &GenerateEvent) {
+        let Some((memory, thread)) = &self.memory else { return };
+        take_in(&mut self.told, event);
+        if let GenerateEvent::Finished { choice, .. } = event
+            && let Some(reply) = self.told.get_mut(*choice)
+        {
+            memory.remember(*thread, &std::mem::take(reply));
+        }
+    }
+
     async fn next(mut self) -> Option<(GenerateEvent, Self)> {
         loop {
             if let Some(event) = self.out.pop_front() {
+                self.remember(&event);
                 return Some((event, self));
             }
             if self.over {

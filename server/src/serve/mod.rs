@@ -8,6 +8,7 @@ mod generator;
 mod grammar;
 mod http;
 mod log;
+mod memory;
 mod models;
 mod openai;
 mod prompt;
@@ -88,8 +89,11 @@ async fn run(mut options: ServeOptions) -> Result<()> {
     options.engine.capacity = limit;
     let catalog = Catalog::new(options.model, options.aliases, options.models_dir);
     let first = catalog.first().name.clone();
-    let generator =
-        Generator { hub: ModelHub::new(catalog, options.engine), gate: Gate::new(limit) };
+    let generator = Generator {
+        hub: ModelHub::new(catalog, options.engine),
+        gate: Gate::new(limit),
+        memory: Arc::default(),
+    };
     let app = Arc::new(App {
         generator: generator.clone(),
         options: options.http,

@@ -4,6 +4,7 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ pub struct Server {
     child: Child,
     /// `address:port`.
     pub address: String,
-    lines: Receiver<String>,
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Server {
@@ -26,7 +27,7 @@ impl Server {
 
     /// Starts one with `model` before the options.
     pub fn start_with(model: &[&str], arguments: &[&str]) -> Self {
-        let mut server = Self::spawn(model, arguments);
+        let server = Self::spawn(model, arguments);
         server.wait_for("is ready");
         server
     }
@@ -52,18 +53,18 @@ impl Server {
                 }
             }
         });
-        let mut server = Self { child, address: String::new(), lines };
+        let mut server = Self { child, address: String::new(), lines: Mutex::new(lines) };
         let line = server.wait_for("listening on http://");
         server.address = line.split("http://").nth(1).unwrap().trim().to_owned();
         server
     }
 
     /// The next line of standard error that contains `text`.
-    pub fn wait_for(&mut self, text: &str) -> String {
+    pub fn wait_for(&self, text: &str) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
             let rest = end.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(rest);
+            let line = self.lines.lock().unwrap().recv_timeout(rest);
             let line = line.unwrap_or_else(|e| panic!("no line with {text:?}: {e}"));
             if line.contains(text) {
                 return line;

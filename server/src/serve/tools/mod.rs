@@ -86,12 +86,21 @@ pub(crate) struct ToolParser {
     guarded: bool,
     state: State,
     held: String,
+    /// White space before the call that is being read: text, if it is no call.
+    layout: String,
 }
 
 impl ToolParser {
     /// A parser for one reply.
     pub(crate) fn new(syntax: ToolSyntax, tools: ToolSet, guarded: bool) -> Self {
-        Self { syntax, tools, guarded, state: State::Text, held: String::new() }
+        Self {
+            syntax,
+            tools,
+            guarded,
+            state: State::Text,
+            held: String::new(),
+            layout: String::new(),
+        }
     }
 
     /// Takes in a piece of the reply and returns what is certain.
@@ -114,6 +123,7 @@ impl ToolParser {
             State::Call(_) if self.guarded => true,
             State::Call(_) => {
                 rest.insert_str(0, OPEN);
+                rest.insert_str(0, &self.layout);
                 false
             }
         };
@@ -135,10 +145,11 @@ impl ToolParser {
         if let Some(start) = self.held.find(OPEN) {
             let rest = self.held.split_off(start + OPEN.len());
             let text = std::mem::replace(&mut self.held, rest);
-            let text = text[..start].trim_end();
-            if !text.is_empty() {
-                out.push(ToolEvent::Text(text.to_owned()));
+            let certain = text[..start].trim_end();
+            if !certain.is_empty() {
+                out.push(ToolEvent::Text(certain.to_owned()));
             }
+            self.layout = text[certain.len()..start].to_owned();
             self.state = State::Call(self.new_call());
             return true;
         }
@@ -200,7 +211,8 @@ impl ToolParser {
             out.push(ToolEvent::End);
             self.state = State::Behind;
         } else {
-            out.push(ToolEvent::Text(format!("{OPEN}{body}")));
+            let layout = std::mem::take(&mut self.layout);
+            out.push(ToolEvent::Text(format!("{layout}{OPEN}{body}")));
             self.state = State::Text;
         }
         true
