@@ -2,7 +2,7 @@
 
 use super::admission::{Gate, Permit};
 use super::constraint::{ReplyConstraint, Rules};
-use super::error::ApiError;
+use super::error::{ApiError, ErrorKind};
 use super::generation::{Generation, Head, Reply, take_in};
 use super::grammar::Answer;
 use super::log::RequestLog;
@@ -121,7 +121,10 @@ impl Prepared {
         for prompt in &prompts {
             rules.push(rules_of(model, request, prompt, callable.as_ref())?);
         }
-        let guarded = rules.iter().all(|rules| rules.call.is_some() || rules.answer.is_some());
+        // A JSON answer may hold a tag in a string, which no grammar keeps apart from a call.
+        let free = request.format == ResponseFormat::Text;
+        let guarded =
+            free && rules.iter().all(|rules| rules.call.is_some() || rules.answer.is_some());
         let parser = callable.map(|(tools, syntax)| (syntax, tools, guarded));
         Ok(Self { prompts, rules, parser, stops })
     }
@@ -283,7 +286,8 @@ impl Replies {
                     ..Request::default()
                 };
                 let sink = sink(choice, sender.clone());
-                replies.tickets.push(model.engine.submit(engine_request, sink)?);
+                let ticket = model.engine.submit(engine_request, sink).map_err(refusal)?;
+                replies.tickets.push(ticket);
             }
         }
         let active = &replies.permit.active;
@@ -376,6 +380,15 @@ impl Replies {
         self.over = true;
         self.tickets.clear();
     }
+}
+
+/// What an engine that takes no request means for the client.
+fn refusal(error: forge_core::Error) -> ApiError {
+    let kind = match &error {
+        forge_core::Error::Unsupported { .. } => ErrorKind::Busy,
+        _ => ErrorKind::Unavailable,
+    };
+    ApiError { retry_after_s: Some(1), ..ApiError::new(kind, error.to_string()) }
 }
 
 fn constraint(model: &LoadedModel, rules: &Rules) -> Option<Box<dyn TokenConstraint>> {

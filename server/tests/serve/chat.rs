@@ -4,8 +4,8 @@ use crate::client::{Server, events, joined};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex, Weak};
 
-/// A server that the tests of the moment share. It ends with the last of them: a static would live on
-/// as a process when the tests are over.
+/// A server that the tests of the moment share. It ends with the last of them: in a static its
+/// process would live on when the tests are over.
 pub fn server() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
