@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// A server that the tests of the moment share. It ends with the last of them: in a static its
 /// process would live on when the tests are over.
-pub fn server() -> Arc<Server> {
+pub(crate) fn server() -> Arc<Server> {
     static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
     let mut shared = SHARED.lock().unwrap();
     shared.upgrade().unwrap_or_else(|| {
@@ -16,7 +16,7 @@ pub fn server() -> Arc<Server> {
     })
 }
 
-pub fn user(text: &str) -> Value {
+pub(crate) fn user(text: &str) -> Value {
     json!([{"role": "user", "content": text}])
 }
 

@@ -216,3 +216,24 @@ fn figures_count() {
     );
     assert!(metrics.contains("forge_first_token_seconds_bucket"));
 }
+
+#[test]
+fn the_interface_describes_itself() {
+    let server = server();
+    let document = server.get("/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let known: Vec<&String> = document["components"]["schemas"]["ChatRequest"]["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .collect();
+    // What the document knows the server knows: no field of it is unknown.
+    for field in known {
+        let mut body = json!({"messages": user("x"), "max_tokens": 1});
+        body[field] = json!({"\u{0}": 0});
+        let reply = server.post("/v1/chat/completions", &body);
+        if reply.status == 400 {
+            assert_ne!(reply.json()["error"]["code"], "unknown_parameter", "{field}");
+        }
+    }
+}
