@@ -233,7 +233,9 @@ fn the_interface_describes_itself() {
         body[field] = json!({"\u{0}": 0});
         let reply = server.post("/v1/chat/completions", &body);
         if reply.status == 400 {
-            assert_ne!(reply.json()["error"]["code"], "unknown_parameter", "{field}");
+            let error = reply.json();
+            let unknown = error["error"]["code"] == "unknown_parameter";
+            assert!(!unknown || error["error"]["param"] != field.as_str(), "{error}");
         }
     }
 }
