@@ -8,6 +8,7 @@ mod generator;
 mod grammar;
 mod http;
 mod log;
+mod memory;
 mod messages;
 mod models;
 mod openai;
@@ -92,8 +93,11 @@ async fn run(mut options: ServeOptions) -> Result<()> {
     options.engine.capacity = limit;
     let catalog = Catalog::new(options.model, options.aliases, options.models_dir);
     let first = catalog.first().name.clone();
-    let generator =
-        Generator { hub: ModelHub::new(catalog, options.engine), gate: Gate::new(limit) };
+    let generator = Generator {
+        hub: ModelHub::new(catalog, options.engine),
+        gate: Gate::new(limit),
+        memory: Arc::default(),
+    };
     let app = Arc::new(App {
         generator: generator.clone(),
         responses: Arc::new(ResponseStore::new(options.http.response_store_bytes)),

@@ -5,7 +5,7 @@ use crate::client::Server;
 use serde_json::{Value, json};
 
 /// Named events of a stream; the names are checked against the data.
-pub fn named_events(text: &str) -> Vec<Value> {
+pub(crate) fn named_events(text: &str) -> Vec<Value> {
     let mut events = Vec::new();
     for block in text.split("\n\n").filter(|block| block.starts_with("event: ")) {
         let (name, data) = block.split_once('\n').unwrap();

@@ -77,7 +77,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/slots", get(native::slots))
         .route("/metrics", get(native::metrics))
         .route_layer(from_fn_with_state(Arc::clone(app), guard::key));
-    let open = Router::new().route("/health", get(native::health));
+    let open = Router::new()
+        .route("/health", get(native::health))
+        .route("/openapi.json", get(native::openapi));
     keyed
         .merge(open)
         .fallback(page_or_not_found)
