@@ -65,6 +65,7 @@ fn user(content: Value) -> Value {
 
 #[test]
 fn a_stream_says_what_the_whole_message_says() {
+    let _server = server();
     let extra = || {
         json!({
             "messages": user(json!("What is 12 + 31?")), "max_tokens": 200,
@@ -111,6 +112,7 @@ fn a_stream_says_what_the_whole_message_says() {
 
 #[test]
 fn thinking_is_off_unless_it_is_asked_for() {
+    let _server = server();
     let plain = ask(json!({"messages": user(json!("What is 12 + 31?"))}));
     assert_eq!(plain["content"][0]["type"], "text");
     assert_eq!(plain["usage"]["output_tokens_details"]["thinking_tokens"], 0);
@@ -121,6 +123,7 @@ fn thinking_is_off_unless_it_is_asked_for() {
 
 #[test]
 fn reasoning_comes_back_with_its_turn() {
+    let _server = server();
     let extra = |display: &str| {
         json!({
             "messages": user(json!("What is 12 + 31?")), "max_tokens": 200,
@@ -141,6 +144,7 @@ fn reasoning_comes_back_with_its_turn() {
 
 #[test]
 fn stop_sequences_end_the_text_before_them_and_are_named() {
+    let _server = server();
     let whole = text(&ask(json!({})));
     let words: Vec<&str> = whole.split(' ').collect();
     let stop = format!("{} {}", words[5], words[6]);
@@ -164,6 +168,7 @@ fn stop_sequences_end_the_text_before_them_and_are_named() {
 
 #[test]
 fn a_call_goes_round() {
+    let _server = server();
     let question = json!({"role": "user", "content": "What is the weather in Oslo?"});
     let extra = || json!({"messages": [question], "tools": [weather()], "max_tokens": 200});
     let reply = ask(extra());
@@ -220,6 +225,7 @@ fn lines_that_change_with_every_request_do_not_reach_the_prompt() {
 
 #[test]
 fn contents_in_blocks_are_the_same_tokens() {
+    let _server = server();
     let part =
         |text: &str| json!({"type": "text", "text": text, "cache_control": {"type": "ephemeral"}});
     let parts = || json!([part("a"), part(""), part("bc")]);
@@ -229,6 +235,7 @@ fn contents_in_blocks_are_the_same_tokens() {
 
 #[test]
 fn a_last_message_of_the_assistant_is_continued() {
+    let _server = server();
     let question = json!({"role": "user", "content": "What is the capital of France?"});
     let ask = |last: &str| {
         text(&ask(json!({"messages": [question, {"role": "assistant", "content": last}]})))
@@ -241,6 +248,7 @@ fn a_last_message_of_the_assistant_is_continued() {
 
 #[test]
 fn system_messages_keep_their_place() {
+    let _server = server();
     let turn = |role: &str, text: &str| json!({"role": role, "content": text});
     for messages in [
         json!([turn("user", "a"), turn("system", "b"), turn("user", "c")]),
@@ -252,6 +260,7 @@ fn system_messages_keep_their_place() {
 
 #[test]
 fn structured_output_obeys_its_schema() {
+    let _server = server();
     let schema = json!({
         "type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 150}},
         "required": ["age"], "additionalProperties": false,
@@ -265,6 +274,7 @@ fn structured_output_obeys_its_schema() {
 
 #[test]
 fn every_field_works_or_is_refused_by_name() {
+    let server = server();
     for (field, value) in [
         ("temperature", json!(0.5)),
         ("top_p", json!(0.9)),
@@ -287,7 +297,7 @@ fn every_field_works_or_is_refused_by_name() {
     ] {
         let mut request = body(json!({"max_tokens": 2}));
         request[field] = value.clone();
-        let reply = server().post("/v1/messages?beta=true", &request);
+        let reply = server.post("/v1/messages?beta=true", &request);
         let status = reply.status;
         assert_eq!(status, 200, "{field}: {value}: {}", reply.text());
     }
@@ -316,7 +326,7 @@ fn every_field_works_or_is_refused_by_name() {
     ] {
         let mut request = body(json!({"max_tokens": 2}));
         request[field] = value.clone();
-        let reply = server().post("/v1/messages", &request);
+        let reply = server.post("/v1/messages", &request);
         let (status, error) = (reply.status, reply.json());
         assert_eq!(status, 400, "{field}: {value}: {error}");
         assert_eq!(
@@ -330,13 +340,13 @@ fn every_field_works_or_is_refused_by_name() {
 
 #[test]
 fn errors_have_the_form_of_the_api() {
-    let reply = server().post("/v1/messages", &body(json!({"model": "claude-9"})));
+    let server = server();
+    let reply = server.post("/v1/messages", &body(json!({"model": "claude-9"})));
     assert_eq!(reply.status, 404);
     assert_eq!(reply.json()["error"]["type"], "not_found_error");
     for stream in [false, true] {
         let long = user(json!("word ".repeat(3000)));
-        let reply =
-            server().post("/v1/messages", &body(json!({"messages": long, "stream": stream})));
+        let reply = server.post("/v1/messages", &body(json!({"messages": long, "stream": stream})));
         assert_eq!(reply.status, 400);
         let message = reply.json()["error"]["message"].as_str().unwrap().to_owned();
         assert!(
@@ -357,6 +367,7 @@ fn errors_have_the_form_of_the_api() {
 
 #[test]
 fn a_long_prompt_sends_signs_of_life() {
+    let _server = server();
     let long = user(json!("word ".repeat(1800)));
     let events = stream(json!({"messages": long, "max_tokens": 2}));
     assert_eq!(events[0]["type"], "message_start");

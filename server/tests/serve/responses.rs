@@ -61,10 +61,11 @@ fn anonymous(item: &Value) -> Value {
 
 #[test]
 fn a_stream_says_what_the_whole_response_says() {
+    let server = server();
     let body = json!({
         "input": "What is 12 + 31?", "max_output_tokens": 200, "reasoning": {"effort": "high"},
     });
-    let whole = ask(server(), &body);
+    let whole = ask(&server, &body);
     assert_eq!((&whole["object"], &whole["model"]), (&json!("response"), &json!("forge-tiny")));
     let events = stream(&body);
     let last = &events.last().unwrap()["response"];
@@ -100,15 +101,16 @@ fn a_stream_says_what_the_whole_response_says() {
 
 #[test]
 fn lengths_are_honoured_and_overflows_refused() {
+    let server = server();
     let body = json!({"input": "Tell me a story about a fox.", "max_output_tokens": 5});
-    let reply = ask(server(), &body);
+    let reply = ask(&server, &body);
     assert_eq!(reply["usage"]["output_tokens"], 5);
     assert_eq!(reply["status"], "incomplete");
     assert_eq!(reply["incomplete_details"]["reason"], "max_output_tokens");
     assert_eq!(stream(&body).last().unwrap()["type"], "response.incomplete");
     for stream in [false, true] {
         let body = json!({"input": "word ".repeat(3000), "stream": stream});
-        let reply = server().post("/v1/responses", &body);
+        let reply = server.post("/v1/responses", &body);
         assert_eq!(reply.status, 400);
         let error = reply.json()["error"].clone();
         assert_eq!(
@@ -120,60 +122,62 @@ fn lengths_are_honoured_and_overflows_refused() {
 
 #[test]
 fn a_chain_is_the_same_prompt_as_the_whole_history() {
+    let server = server();
     let first =
-        ask(server(), &json!({"input": "What is the capital of France?", "max_output_tokens": 20}));
+        ask(&server, &json!({"input": "What is the capital of France?", "max_output_tokens": 20}));
     let id = first["id"].as_str().unwrap();
     let second =
         json!({"input": "And of Norway?", "previous_response_id": id, "max_output_tokens": 20});
-    let chained = ask(server(), &second);
+    let chained = ask(&server, &second);
     assert_eq!(chained["previous_response_id"], id);
     let mut history = vec![json!({"role": "user", "content": "What is the capital of France?"})];
     history.extend(first["output"].as_array().unwrap().clone());
     history.push(json!({"role": "user", "content": "And of Norway?"}));
     let explicit = json!({"input": history, "max_output_tokens": 20, "store": false});
-    let explicit = ask(server(), &explicit);
+    let explicit = ask(&server, &explicit);
     assert_eq!(text(&explicit), text(&chained));
     assert_eq!(explicit["usage"]["input_tokens"], chained["usage"]["input_tokens"]);
     // What the client must not come back to is not there.
     let path = format!("/v1/responses/{}", explicit["id"].as_str().unwrap());
-    assert_eq!(server().get(&path).status, 404);
+    assert_eq!(server.get(&path).status, 404);
     let reference = json!({"type": "item_reference", "id": first["output"][0]["id"]});
     let user = |text: &str| json!({"role": "user", "content": text});
     let by_reference = json!({
         "input": [user("What is the capital of France?"), reference, user("And of Norway?")],
         "max_output_tokens": 20,
     });
-    assert_eq!(text(&ask(server(), &by_reference)), text(&chained));
+    assert_eq!(text(&ask(&server, &by_reference)), text(&chained));
     let missing = json!({"input": "x", "previous_response_id": "resp_0"});
-    let reply = server().post("/v1/responses", &missing);
+    let reply = server.post("/v1/responses", &missing);
     assert_eq!(reply.status, 404);
     assert_eq!(reply.json()["error"]["param"], "previous_response_id");
 }
 
 #[test]
 fn stored_responses_are_told_again_listed_and_forgotten() {
+    let server = server();
     let body = json!({
         "input": [{"role": "user", "content": "Hello!"}, {"role": "user", "content": "Who are you?"}],
         "max_output_tokens": 12, "metadata": {"a": "b"},
     });
-    let made = ask(server(), &body);
+    let made = ask(&server, &body);
     let path = format!("/v1/responses/{}", made["id"].as_str().unwrap());
-    assert_eq!(server().get(&path).json(), made);
-    let events = named_events(&server().get(&format!("{path}?stream=true")).text());
+    assert_eq!(server.get(&path).json(), made);
+    let events = named_events(&server.get(&format!("{path}?stream=true")).text());
     assert_eq!(events.last().unwrap()["response"], made);
-    let rest = server().get(&format!("{path}?stream=true&starting_after=1")).text();
+    let rest = server.get(&format!("{path}?stream=true&starting_after=1")).text();
     assert_eq!(named_events(&rest), events[2..]);
-    let items = server().get(&format!("{path}/input_items?order=asc&limit=1")).json();
+    let items = server.get(&format!("{path}/input_items?order=asc&limit=1")).json();
     assert_eq!(items["data"][0]["content"][0], json!({"type": "input_text", "text": "Hello!"}));
     assert_eq!(items["has_more"], true);
     let after = items["last_id"].as_str().unwrap();
-    let next = server().get(&format!("{path}/input_items?order=asc&after={after}")).json();
+    let next = server.get(&format!("{path}/input_items?order=asc&after={after}")).json();
     assert_eq!(next["data"][0]["content"][0]["text"], "Who are you?");
-    assert_eq!(server().get(&format!("{path}?odd=1")).status, 400);
-    let deleted = server().send("DELETE", &path, &[], b"");
+    assert_eq!(server.get(&format!("{path}?odd=1")).status, 400);
+    let deleted = server.send("DELETE", &path, &[], b"");
     assert_eq!(deleted.json()["deleted"], true);
-    assert_eq!(server().send("DELETE", &path, &[], b"").status, 404);
-    assert_eq!(server().get(&path).status, 404);
+    assert_eq!(server.send("DELETE", &path, &[], b"").status, 404);
+    assert_eq!(server.get(&path).status, 404);
 }
 
 #[test]
@@ -186,8 +190,9 @@ fn the_store_is_bounded() {
 
 #[test]
 fn a_call_goes_round() {
+    let server = server();
     let body = json!({"input": "What is the weather in Oslo?", "tools": [weather()], "max_output_tokens": 200});
-    let reply = ask(server(), &body);
+    let reply = ask(&server, &body);
     let call = reply["output"].as_array().unwrap().last().unwrap();
     assert_eq!(
         (&call["type"], &call["name"]),
@@ -215,14 +220,14 @@ fn a_call_goes_round() {
         let body = json!({
             "input": [result], "previous_response_id": reply["id"], "tools": [weather()], "max_output_tokens": 100,
         });
-        let reply = ask(server(), &body);
+        let reply = ask(&server, &body);
         assert!(text(&reply).contains("12"), "{reply}");
     }
     let custom = json!({
         "input": "Hello!", "tools": [{"type": "custom", "name": "note", "description": "Writes a note"}],
         "tool_choice": {"type": "custom", "name": "note"}, "parallel_tool_calls": false, "max_output_tokens": 300,
     });
-    let reply = ask(server(), &custom);
+    let reply = ask(&server, &custom);
     let call = &reply["output"][0];
     assert_eq!(
         (&call["type"], &call["name"]),
@@ -234,6 +239,7 @@ fn a_call_goes_round() {
 
 #[test]
 fn structured_output_obeys_its_schema() {
+    let server = server();
     let schema = json!({
         "type": "object", "properties": {"age": {"type": "integer", "minimum": 0, "maximum": 150}},
         "required": ["age"], "additionalProperties": false,
@@ -243,7 +249,7 @@ fn structured_output_obeys_its_schema() {
             "input": "Describe a person.", "max_output_tokens": 700, "reasoning": {"effort": effort},
             "text": {"format": {"type": "json_schema", "name": "person", "strict": true, "schema": schema}},
         });
-        let reply = ask(server(), &body);
+        let reply = ask(&server, &body);
         let value: Value = serde_json::from_str(&text(&reply)).unwrap();
         assert!(value["age"].is_u64() && value.as_object().unwrap().len() == 1, "{value}");
     }
@@ -252,6 +258,7 @@ fn structured_output_obeys_its_schema() {
 /// What a coding client sends: hosted and custom tools, sealed reasoning, outputs in parts.
 #[test]
 fn a_request_of_a_coding_client_is_served() {
+    let server = server();
     let body = json!({
         "model": "forge-tiny", "instructions": "You are a coding agent.", "store": false, "stream": true,
         "input": [
@@ -272,7 +279,7 @@ fn a_request_of_a_coding_client_is_served() {
         "reasoning": {"effort": "low", "summary": "auto"}, "include": ["reasoning.encrypted_content"],
         "prompt_cache_key": "k", "client_metadata": {"installation": "x"},
     });
-    let reply = server().post("/v1/responses", &body);
+    let reply = server.post("/v1/responses", &body);
     assert_eq!(reply.status, 200);
     let ignored = reply.header("x-forge-ignored").unwrap().to_owned();
     assert!(
@@ -285,7 +292,7 @@ fn a_request_of_a_coding_client_is_served() {
     assert!(last["output"][0]["encrypted_content"].as_str().unwrap().starts_with("forge:1:"));
     // The sealed reasoning is in the prompt.
     let tokens = |body: &Value| {
-        let reply = server().post("/v1/responses/input_tokens", body);
+        let reply = server.post("/v1/responses/input_tokens", body);
         assert_eq!(reply.status, 200);
         reply.json()["input_tokens"].as_u64().unwrap()
     };
@@ -298,6 +305,7 @@ fn a_request_of_a_coding_client_is_served() {
 
 #[test]
 fn every_field_works_or_is_refused_by_name() {
+    let server = server();
     for (field, value) in [
         ("temperature", json!(0.5)),
         ("top_p", json!(0.9)),
@@ -326,7 +334,7 @@ fn every_field_works_or_is_refused_by_name() {
     ] {
         let mut body = json!({"input": "Hello!", "max_output_tokens": 2, "store": false});
         body[field] = value.clone();
-        let reply = server().post("/v1/responses", &body);
+        let reply = server.post("/v1/responses", &body);
         let status = reply.status;
         assert_eq!(status, 200, "{field}: {value}: {}", reply.text());
     }
@@ -368,7 +376,7 @@ fn every_field_works_or_is_refused_by_name() {
     ] {
         let mut body = json!({"input": "Hello!", "max_output_tokens": 2, "store": false});
         body[field] = value.clone();
-        let reply = server().post("/v1/responses", &body);
+        let reply = server.post("/v1/responses", &body);
         let (status, error) = (reply.status, reply.json());
         assert_eq!(status, 400, "{field}: {value}: {error}");
         assert_eq!(error["error"]["param"], param, "{error}");
@@ -377,8 +385,9 @@ fn every_field_works_or_is_refused_by_name() {
 
 #[test]
 fn logprobs_cover_the_text() {
+    let server = server();
     let body = json!({"input": "What is the capital of France?", "top_logprobs": 2, "max_output_tokens": 12, "store": false});
-    let reply = ask(server(), &body);
+    let reply = ask(&server, &body);
     let part = &reply["output"][0]["content"][0];
     let tokens = part["logprobs"].as_array().unwrap();
     let joined: String = tokens.iter().map(|token| token["token"].as_str().unwrap()).collect();
