@@ -49,6 +49,9 @@ pub(crate) struct Serve {
     /// Largest body of a request in MiB
     #[arg(long, default_value_t = 64, value_name = "MIB")]
     body_limit: usize,
+    /// Memory for stored responses in MiB; the least used ones go first, 0 = keep none
+    #[arg(long, default_value_t = 256, value_name = "MIB")]
+    response_store: usize,
     /// Longest time for the head of a request, in seconds
     #[arg(long, default_value_t = 30, value_name = "S")]
     header_timeout: u64,
@@ -86,6 +89,7 @@ impl Serve {
                 api_keys,
                 cors_origins: self.cors_origin,
                 body_limit_bytes: self.body_limit.saturating_mul(1 << 20),
+                response_store_bytes: self.response_store.saturating_mul(1 << 20),
                 header_timeout: Duration::from_secs(self.header_timeout.max(1)),
                 read_timeout: Duration::from_secs(self.read_timeout.max(1)),
                 ping: (self.ping > 0).then(|| Duration::from_secs(self.ping)),

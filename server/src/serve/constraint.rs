@@ -1,5 +1,5 @@
-//! What a reply may say, token by token: a limit on the reasoning, then a grammar over the answer or
-//! over its tool calls.
+//! What a reply may say, token by token: a limit on the reasoning, then a grammar over the answer
+//! or over its tool calls.
 
 use super::tools::OPEN as CALL_OPEN;
 use forge_core::engine::{Allowed, TokenConstraint};

@@ -107,9 +107,11 @@ impl ApiError {
 
     /// A prompt that does not fit, with both numbers.
     pub(crate) fn context_length(prompt_tokens: usize, context: usize) -> Self {
+        // Clients look for the first five words and shorten the conversation.
         let message = format!(
-            "this model's context is {context} tokens, one of them for the answer at least; the \
-             prompt has {prompt_tokens} tokens"
+            "prompt is too long: {prompt_tokens} tokens > {} maximum; this model's context is \
+             {context} tokens, one of them for the answer at least",
+            context.saturating_sub(1)
         );
         Self {
             code: Some("context_length_exceeded"),
@@ -121,6 +123,19 @@ impl ApiError {
     /// A fault of ours.
     pub(crate) fn internal(message: impl std::fmt::Display) -> Self {
         Self::new(ErrorKind::Internal, message.to_string())
+    }
+
+    /// The error of a field that this API calls `to` and the internal request `from`.
+    pub(crate) fn renamed(mut self, from: &str, to: &str) -> Self {
+        let Some(param) = &self.param else { return self };
+        let rest = param.strip_prefix(from).filter(|r| r.is_empty() || r.starts_with(['.', '[']));
+        let Some(rest) = rest else { return self };
+        let name = format!("{to}{rest}");
+        if let Some(reason) = self.message.strip_prefix(&format!("{param}:")) {
+            self.message = format!("{name}:{reason}");
+        }
+        self.param = Some(name);
+        self
     }
 
     /// The body in the words of `format`.
@@ -209,6 +224,15 @@ mod tests {
         assert_eq!(ErrorFormat::of_path("/v1/messages/count_tokens"), ErrorFormat::Anthropic);
         assert_eq!(ErrorFormat::of_path("/v1/messagesx"), ErrorFormat::OpenAi);
         assert_eq!(ErrorFormat::of_path("/v1/chat/completions"), ErrorFormat::OpenAi);
+    }
+
+    #[test]
+    fn a_field_takes_the_name_that_the_api_has_for_it() {
+        let error = || ApiError::invalid("messages[0].content", "no");
+        let renamed = error().renamed("messages", "input");
+        assert_eq!(renamed.param.as_deref(), Some("input[0].content"));
+        assert_eq!(renamed.message, "input[0].content: no");
+        assert_eq!(error().renamed("mess", "input"), error());
     }
 
     #[test]

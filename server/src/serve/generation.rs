@@ -92,7 +92,7 @@ impl Generation {
             match event {
                 GenerateEvent::Usage(usage) => return Ok((replies, usage)),
                 GenerateEvent::Error(error) => return Err(error),
-                event => take_in(&mut replies, event),
+                event => take_in(&mut replies, &event),
             }
         }
         Err(ApiError::internal("the reply broke off"))
@@ -100,8 +100,8 @@ impl Generation {
 }
 
 /// Adds an event to the reply that it belongs to.
-fn take_in(replies: &mut [Reply], event: GenerateEvent) {
-    let choice = match &event {
+pub(crate) fn take_in(replies: &mut [Reply], event: &GenerateEvent) {
+    let choice = match event {
         GenerateEvent::Prefill { choice, .. }
         | GenerateEvent::Reasoning { choice, .. }
         | GenerateEvent::Text { choice, .. }
@@ -113,20 +113,21 @@ fn take_in(replies: &mut [Reply], event: GenerateEvent) {
     };
     let Some(reply) = replies.get_mut(choice) else { return };
     match event {
-        GenerateEvent::Reasoning { text, .. } => reply.reasoning.push_str(&text),
+        GenerateEvent::Reasoning { text, .. } => reply.reasoning.push_str(text),
         GenerateEvent::Text { text, logprobs, .. } => {
-            reply.text.push_str(&text);
-            reply.logprobs.extend(logprobs);
+            reply.text.push_str(text);
+            reply.logprobs.extend(logprobs.iter().cloned());
         }
         GenerateEvent::ToolCallStart { id, name, .. } => {
+            let (id, name) = (id.clone(), name.clone());
             reply.tool_calls.push(ReplyCall { id, name, arguments: String::new() });
         }
         GenerateEvent::ToolCallArguments { delta, .. } => {
             if let Some(call) = reply.tool_calls.last_mut() {
-                call.arguments.push_str(&delta);
+                call.arguments.push_str(delta);
             }
         }
-        GenerateEvent::Finished { reason, .. } => reply.finish = Some(reason),
+        GenerateEvent::Finished { reason, .. } => reply.finish = Some(reason.clone()),
         _ => {}
     }
 }

@@ -2,10 +2,11 @@
 
 use super::admission::{Gate, Permit};
 use super::constraint::{ReplyConstraint, Rules};
-use super::error::ApiError;
-use super::generation::{Generation, Head};
+use super::error::{ApiError, ErrorKind};
+use super::generation::{Generation, Head, Reply, take_in};
 use super::grammar::Answer;
 use super::log::RequestLog;
+use super::memory::{ReasoningMemory, Thread};
 use super::models::{Lease, LoadedModel, ModelHub};
 use super::prompt::{self, Prompt};
 use super::reply::ReplyPath;
@@ -30,6 +31,8 @@ pub(crate) struct Generator {
     pub(crate) hub: Arc<ModelHub>,
     /// Room for requests.
     pub(crate) gate: Arc<Gate>,
+    /// Reasoning of earlier replies.
+    pub(crate) memory: Arc<ReasoningMemory>,
 }
 
 impl Generator {
@@ -52,11 +55,20 @@ impl Generator {
         let permit = self.gate.enter(prompts.saturating_mul(n), id)?;
         let lease = self.hub.acquire(request.model.as_deref()).await?;
         let model = Arc::clone(&lease.model);
-        let work = move || Prepared::new(&model, &request).map(|prepared| (prepared, request));
-        let (prepared, request) =
+        let memory = Arc::clone(&self.memory);
+        let work = move || {
+            let mut request = request;
+            let thread = match &mut request.input {
+                Input::Chat(conversation) => Some(memory.restore(conversation)),
+                Input::Plain(_) => None,
+            };
+            let prepared = Prepared::new(&model, &request)?;
+            Ok::<_, ApiError>((prepared, request, thread.map(|thread| (memory, thread))))
+        };
+        let (prepared, request, memory) =
             tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)??;
         let log = RequestLog::new(id, &lease.model.name, arrived, &request.labels);
-        let replies = Replies::start(prepared, &request, lease, permit, log)?;
+        let replies = Replies::start(prepared, &request, lease, permit, log)?.remembering(memory);
         let head = Head {
             model: replies.lease.model.name.clone(),
             created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
@@ -109,7 +121,10 @@ impl Prepared {
         for prompt in &prompts {
             rules.push(rules_of(model, request, prompt, callable.as_ref())?);
         }
-        let guarded = rules.iter().all(|rules| rules.call.is_some() || rules.answer.is_some());
+        // A JSON answer may hold a tag in a string, which no grammar keeps apart from a call.
+        let free = request.format == ResponseFormat::Text;
+        let guarded =
+            free && rules.iter().all(|rules| rules.call.is_some() || rules.answer.is_some());
         let parser = callable.map(|(tools, syntax)| (syntax, tools, guarded));
         Ok(Self { prompts, rules, parser, stops })
     }
@@ -211,6 +226,9 @@ struct Replies {
     usage: Usage,
     first_token: Option<Instant>,
     over: bool,
+    /// Where the reasoning goes when a reply is complete, and the replies so far.
+    memory: Option<(Arc<ReasoningMemory>, Thread)>,
+    told: Vec<Reply>,
     log: RequestLog,
     permit: Permit,
     lease: Lease,
@@ -237,6 +255,8 @@ impl Replies {
             usage: Usage::default(),
             first_token: None,
             over: false,
+            memory: None,
+            told: Vec::new(),
             log,
             permit,
             lease,
@@ -266,7 +286,8 @@ impl Replies {
                     ..Request::new(prompt.tokens.clone())
                 };
                 let sink = sink(choice, sender.clone());
-                replies.tickets.push(model.engine.submit(engine_request, sink)?);
+                let ticket = model.engine.submit(engine_request, sink).map_err(refusal)?;
+                replies.tickets.push(ticket);
             }
         }
         let active = &replies.permit.active;
@@ -275,9 +296,27 @@ impl Replies {
         Ok(replies)
     }
 
+    /// The same, with a place for the reasoning.
+    fn remembering(mut self, memory: Option<(Arc<ReasoningMemory>, Thread)>) -> Self {
+        self.memory = memory;
+        self.told = vec![Reply::default(); self.paths.len()];
+        self
+    }
+
+    fn remember(&mut self, event: &GenerateEvent) {
+        let Some((memory, thread)) = &self.memory else { return };
+        take_in(&mut self.told, event);
+        if let GenerateEvent::Finished { choice, .. } = event
+            && let Some(reply) = self.told.get_mut(*choice)
+        {
+            memory.remember(*thread, &std::mem::take(reply));
+        }
+    }
+
     async fn next(mut self) -> Option<(GenerateEvent, Self)> {
         loop {
             if let Some(event) = self.out.pop_front() {
+                self.remember(&event);
                 return Some((event, self));
             }
             if self.over {
@@ -341,6 +380,15 @@ impl Replies {
         self.over = true;
         self.tickets.clear();
     }
+}
+
+/// What an engine that takes no request means for the client.
+fn refusal(error: forge_core::Error) -> ApiError {
+    let kind = match &error {
+        forge_core::Error::Unsupported { .. } => ErrorKind::Busy,
+        _ => ErrorKind::Unavailable,
+    };
+    ApiError { retry_after_s: Some(1), ..ApiError::new(kind, error.to_string()) }
 }
 
 fn constraint(model: &LoadedModel, rules: &Rules) -> Option<Box<dyn TokenConstraint>> {

@@ -8,13 +8,17 @@ mod generator;
 mod grammar;
 mod http;
 mod log;
+mod memory;
+mod messages;
 mod models;
 mod openai;
 mod prompt;
 mod reply;
 mod request;
+mod responses;
 mod thinking;
 mod tools;
+mod turns;
 
 use crate::backend::BackendChoice;
 use crate::interrupt::Watch;
@@ -28,6 +32,7 @@ use http::App;
 pub(crate) use http::HttpOptions;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 use models::{Catalog, EngineSettings, ModelHub};
+use responses::ResponseStore;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -88,10 +93,14 @@ async fn run(mut options: ServeOptions) -> Result<()> {
     options.engine.capacity = limit;
     let catalog = Catalog::new(options.model, options.aliases, options.models_dir);
     let first = catalog.first().name.clone();
-    let generator =
-        Generator { hub: ModelHub::new(catalog, options.engine), gate: Gate::new(limit) };
+    let generator = Generator {
+        hub: ModelHub::new(catalog, options.engine),
+        gate: Gate::new(limit),
+        memory: Arc::default(),
+    };
     let app = Arc::new(App {
         generator: generator.clone(),
+        responses: Arc::new(ResponseStore::new(options.http.response_store_bytes)),
         options: options.http,
         metrics,
         started_unix_s: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),

@@ -1,5 +1,5 @@
-//! Reasoning and answer of a reply as the APIs carry them: without tags, and without the white space
-//! that a template puts around them. Pure.
+//! Reasoning and answer of a reply as the APIs carry them: without tags, and without the white
+//! space that a template puts around them. Pure.
 
 use crate::reasoning::ReasoningSplitter;
 

@@ -4,35 +4,36 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `forge serve`.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
     /// `address:port`.
-    pub address: String,
-    lines: Receiver<String>,
+    pub(crate) address: String,
+    lines: Mutex<Receiver<String>>,
 }
 
 impl Server {
     /// Starts one with the embedded model.
-    pub fn start(arguments: &[&str]) -> Self {
+    pub(crate) fn start(arguments: &[&str]) -> Self {
         Self::start_with(&[], arguments)
     }
 
     /// Starts one with `model` before the options.
-    pub fn start_with(model: &[&str], arguments: &[&str]) -> Self {
-        let mut server = Self::spawn(model, arguments);
+    pub(crate) fn start_with(model: &[&str], arguments: &[&str]) -> Self {
+        let server = Self::spawn(model, arguments);
         server.wait_for("is ready");
         server
     }
 
     /// Starts one and waits until it listens; the model may still be loading.
-    pub fn spawn(model: &[&str], arguments: &[&str]) -> Self {
+    pub(crate) fn spawn(model: &[&str], arguments: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_forge"))
             .arg("serve")
             .args(model)
@@ -52,18 +53,18 @@ impl Server {
                 }
             }
         });
-        let mut server = Self { child, address: String::new(), lines };
+        let mut server = Self { child, address: String::new(), lines: Mutex::new(lines) };
         let line = server.wait_for("listening on http://");
         server.address = line.split("http://").nth(1).unwrap().trim().to_owned();
         server
     }
 
     /// The next line of standard error that contains `text`.
-    pub fn wait_for(&mut self, text: &str) -> String {
+    pub(crate) fn wait_for(&self, text: &str) -> String {
         let end = Instant::now() + PATIENCE;
         loop {
             let rest = end.saturating_duration_since(Instant::now());
-            let line = self.lines.recv_timeout(rest);
+            let line = self.lines.lock().unwrap().recv_timeout(rest);
             let line = line.unwrap_or_else(|e| panic!("no line with {text:?}: {e}"));
             if line.contains(text) {
                 return line;
@@ -73,13 +74,13 @@ impl Server {
 
     /// Sends a signal by name, as `kill -NAME`.
     #[cfg(unix)]
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let id = self.child.id().to_string();
         assert!(Command::new("kill").args([&format!("-{name}"), &id]).status().unwrap().success());
     }
 
     /// Waits for the end; its exit code.
-    pub fn wait(&mut self) -> Option<i32> {
+    pub(crate) fn wait(&mut self) -> Option<i32> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             if let Some(status) = self.child.try_wait().unwrap() {
@@ -91,7 +92,13 @@ impl Server {
     }
 
     /// Sends a request and reads its head.
-    pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+    pub(crate) fn send(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Reply {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut head = format!(
@@ -110,18 +117,18 @@ impl Server {
     }
 
     /// GETs.
-    pub fn get(&self, path: &str) -> Reply {
+    pub(crate) fn get(&self, path: &str) -> Reply {
         self.send("GET", path, &[], b"")
     }
 
     /// POSTs JSON.
-    pub fn post(&self, path: &str, body: &Value) -> Reply {
+    pub(crate) fn post(&self, path: &str, body: &Value) -> Reply {
         let json = [("content-type", "application/json")];
         self.send("POST", path, &json, body.to_string().as_bytes())
     }
 
     /// POSTs to the chat route and expects success.
-    pub fn chat(&self, body: &Value) -> Value {
+    pub(crate) fn chat(&self, body: &Value) -> Value {
         let reply = self.post("/v1/chat/completions", body);
         let (status, value) = (reply.status, reply.json());
         assert_eq!(status, 200, "{value}");
@@ -129,7 +136,7 @@ impl Server {
     }
 
     /// The chunks of a streamed chat, without `[DONE]`, which is checked.
-    pub fn stream(&self, body: &Value) -> Vec<Value> {
+    pub(crate) fn stream(&self, body: &Value) -> Vec<Value> {
         let mut body = body.clone();
         body["stream"] = true.into();
         let reply = self.post("/v1/chat/completions", &body);
@@ -139,7 +146,7 @@ impl Server {
     }
 
     /// Waits until nothing runs and everything is free again.
-    pub fn wait_idle(&self) -> Value {
+    pub(crate) fn wait_idle(&self) -> Value {
         let end = Instant::now() + PATIENCE;
         loop {
             let slots = self.get("/slots").json();
@@ -161,23 +168,23 @@ impl Drop for Server {
 }
 
 /// The JSON of all events of a stream that ends with `[DONE]`.
-pub fn events(text: &str) -> Vec<Value> {
+pub(crate) fn events(text: &str) -> Vec<Value> {
     let mut data: Vec<&str> = text.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
     assert_eq!(data.pop(), Some("[DONE]"), "{text}");
     data.iter().map(|data| serde_json::from_str(data).unwrap()).collect()
 }
 
 /// What the deltas of choice `index` say together, under `key`.
-pub fn joined(chunks: &[Value], index: usize, key: &str) -> String {
+pub(crate) fn joined(chunks: &[Value], index: usize, key: &str) -> String {
     let choices = chunks.iter().flat_map(|chunk| chunk["choices"].as_array().unwrap());
     let own = choices.filter(|choice| choice["index"] == index);
     own.filter_map(|choice| choice["delta"][key].as_str()).collect()
 }
 
 /// A response whose body is read as it arrives.
-pub struct Reply {
+pub(crate) struct Reply {
     /// Status.
-    pub status: u16,
+    pub(crate) status: u16,
     headers: Vec<(String, String)>,
     reader: BufReader<TcpStream>,
     chunked: bool,
@@ -204,12 +211,12 @@ impl Reply {
     }
 
     /// A header.
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
     /// The next chunk of a chunked body.
-    pub fn chunk(&mut self) -> Option<String> {
+    pub(crate) fn chunk(&mut self) -> Option<String> {
         let mut line = String::new();
         self.reader.read_line(&mut line).unwrap();
         let size = usize::from_str_radix(line.trim(), 16).ok()?;
@@ -220,7 +227,7 @@ impl Reply {
     }
 
     /// The whole body.
-    pub fn text(mut self) -> String {
+    pub(crate) fn text(mut self) -> String {
         if self.chunked {
             return std::iter::from_fn(|| self.chunk()).collect();
         }
@@ -230,7 +237,7 @@ impl Reply {
     }
 
     /// The whole body as JSON.
-    pub fn json(self) -> Value {
+    pub(crate) fn json(self) -> Value {
         let text = self.text();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"))
     }

@@ -105,17 +105,18 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
 
 #[test]
 fn every_field_works_or_is_refused_by_name() {
+    let server = server();
     for (field, value) in taken() {
         let mut body = json!({"messages": user("Hello!"), "max_tokens": 2});
         body[field] = value.clone();
-        let reply = server().post("/v1/chat/completions", &body);
+        let reply = server.post("/v1/chat/completions", &body);
         let status = reply.status;
         assert_eq!(status, 200, "{field}: {value}: {}", reply.text());
     }
     for (field, value, param) in refused() {
         let mut body = json!({"messages": user("Hello!"), "max_tokens": 2});
         body[field] = value.clone();
-        let reply = server().post("/v1/chat/completions", &body);
+        let reply = server.post("/v1/chat/completions", &body);
         let status = reply.status;
         let error = reply.json();
         assert_eq!(status, 400, "{field}: {value}: {error}");
@@ -124,11 +125,12 @@ fn every_field_works_or_is_refused_by_name() {
     }
     let contradiction =
         json!({"messages": user("x"), "enable_thinking": true, "reasoning_effort": "none"});
-    assert_eq!(server().post("/v1/chat/completions", &contradiction).status, 400);
+    assert_eq!(server.post("/v1/chat/completions", &contradiction).status, 400);
 }
 
 #[test]
 fn completions_refuse_by_name_too() {
+    let server = server();
     for (field, value) in [
         ("suffix", json!("x")),
         ("best_of", json!(3)),
@@ -141,7 +143,7 @@ fn completions_refuse_by_name_too() {
     ] {
         let mut body = json!({"prompt": "Hello", "max_tokens": 2});
         body[field] = value.clone();
-        let reply = server().post("/v1/completions", &body);
+        let reply = server.post("/v1/completions", &body);
         let (status, error) = (reply.status, reply.json());
         assert_eq!(status, 400, "{field}: {value}: {error}");
         assert_eq!(error["error"]["param"], field, "{error}");
@@ -150,9 +152,10 @@ fn completions_refuse_by_name_too() {
 
 #[test]
 fn contents_in_parts_are_the_same_tokens() {
+    let server = server();
     let tokens = |content: Value| {
         let body = json!({"messages": [{"role": "system", "content": content}, {"role": "user", "content": "x"}]});
-        server().post("/apply-template", &body).json()
+        server.post("/apply-template", &body).json()
     };
     let part = |text: &str| json!({"type": "text", "text": text});
     assert_eq!(tokens(json!("abc")), tokens(json!([part("a"), part(""), part("bc")])));

@@ -3,6 +3,8 @@
 mod chat;
 mod client;
 mod fields;
+mod messages;
 mod models;
 mod operation;
+mod responses;
 mod structured;

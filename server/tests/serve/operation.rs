@@ -33,11 +33,12 @@ fn keys_open_all_but_health() {
 
 #[test]
 fn pages_of_other_origins_are_refused_before_anything_happens() {
+    let server = server();
     let body = json!({"messages": user("x"), "max_tokens": 1}).to_string();
     let json_type = ("content-type", "application/json");
-    let before = server().get("/metrics").text();
+    let before = server.get("/metrics").text();
     for origin in ["https://evil.example", "null", "http://localhost:1"] {
-        let reply = server().send(
+        let reply = server.send(
             "POST",
             "/v1/chat/completions",
             &[("origin", origin), json_type],
@@ -46,12 +47,12 @@ fn pages_of_other_origins_are_refused_before_anything_happens() {
         assert_eq!(reply.status, 403, "{origin}");
         assert_eq!(reply.header("access-control-allow-origin"), None);
         let preflight = [("origin", origin), ("access-control-request-method", "POST")];
-        let reply = server().send("OPTIONS", "/v1/chat/completions", &preflight, b"");
+        let reply = server.send("OPTIONS", "/v1/chat/completions", &preflight, b"");
         assert_eq!(reply.header("access-control-allow-origin"), None);
     }
     drop(before);
-    let own = format!("http://{}", server().address);
-    let reply = server().send(
+    let own = format!("http://{}", server.address);
+    let reply = server.send(
         "POST",
         "/v1/chat/completions",
         &[("origin", &own), json_type],
@@ -71,20 +72,21 @@ fn pages_of_other_origins_are_refused_before_anything_happens() {
 
 #[test]
 fn errors_are_json_in_the_words_of_the_api() {
-    let missing = server().get("/v1/nothing");
+    let server = server();
+    let missing = server.get("/v1/nothing");
     assert_eq!(missing.status, 404);
     assert!(missing.header("x-request-id").unwrap().starts_with("req_"));
     assert_eq!(missing.json()["error"]["type"], "not_found_error");
-    let method = server().get("/v1/chat/completions");
+    let method = server.get("/v1/chat/completions");
     assert_eq!(method.status, 405);
     assert!(method.json()["error"]["message"].is_string());
-    let broken = server().send("POST", "/v1/chat/completions", &[], b"{\"messages\": [");
+    let broken = server.send("POST", "/v1/chat/completions", &[], b"{\"messages\": [");
     assert_eq!(broken.status, 400);
     assert!(broken.json()["error"]["message"].as_str().unwrap().contains("not JSON"));
-    let named = server().send("GET", "/health", &[("x-request-id", "mine-1")], b"");
+    let named = server.send("GET", "/health", &[("x-request-id", "mine-1")], b"");
     assert_eq!(named.header("x-request-id"), Some("mine-1"));
     let unknown =
-        server().post("/v1/chat/completions", &json!({"model": "gpt-9", "messages": user("x")}));
+        server.post("/v1/chat/completions", &json!({"model": "gpt-9", "messages": user("x")}));
     assert_eq!(unknown.status, 404);
     let error = unknown.json();
     assert_eq!(error["error"]["code"], "model_not_found");
@@ -213,4 +215,27 @@ fn figures_count() {
             .contains("forge_http_requests_total{route=\"/v1/chat/completions\",status=\"200\"} 1")
     );
     assert!(metrics.contains("forge_first_token_seconds_bucket"));
+}
+
+#[test]
+fn the_interface_describes_itself() {
+    let server = server();
+    let document = server.get("/openapi.json").json();
+    assert_eq!(document["openapi"], "3.1.0");
+    let known: Vec<&String> = document["components"]["schemas"]["ChatRequest"]["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+        .collect();
+    // What the document knows the server knows: no field of it is unknown.
+    for field in known {
+        let mut body = json!({"messages": user("x"), "max_tokens": 1});
+        body[field] = json!({"\u{0}": 0});
+        let reply = server.post("/v1/chat/completions", &body);
+        if reply.status == 400 {
+            let error = reply.json();
+            let unknown = error["error"]["code"] == "unknown_parameter";
+            assert!(!unknown || error["error"]["param"] != field.as_str(), "{error}");
+        }
+    }
 }

@@ -51,7 +51,8 @@ fn streamed_calls(chunks: &[Value]) -> Vec<(String, String, String)> {
 
 #[test]
 fn a_call_goes_round() {
-    let reply = server().chat(&request(json!({})));
+    let server = server();
+    let reply = server.chat(&request(json!({})));
     let choice = &reply["choices"][0];
     assert_eq!(choice["finish_reason"], "tool_calls", "{reply}");
     let call = &choice["message"]["tool_calls"][0];
@@ -60,7 +61,7 @@ fn a_call_goes_round() {
         serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
     assert_eq!(arguments, json!({"city": "Oslo"}));
 
-    let chunks = server().stream(&request(json!({})));
+    let chunks = server.stream(&request(json!({})));
     let calls = streamed_calls(&chunks);
     assert_eq!(calls[0].1, "get_weather");
     assert_eq!(calls[0].2, call["function"]["arguments"].as_str().unwrap());
@@ -73,7 +74,7 @@ fn a_call_goes_round() {
     {
         let result = json!({"role": "tool", "tool_call_id": call["id"], "content": content});
         let messages = json!([user("What is the weather in Oslo?")[0], choice["message"], result]);
-        let reply = server().chat(&request(json!({"messages": messages})));
+        let reply = server.chat(&request(json!({"messages": messages})));
         assert_eq!(reply["choices"][0]["finish_reason"], "stop");
         assert!(
             reply["choices"][0]["message"]["content"].as_str().unwrap().contains("12"),
@@ -84,11 +85,12 @@ fn a_call_goes_round() {
 
 #[test]
 fn tool_choice_is_obeyed() {
-    let none = server().chat(&request(json!({"tool_choice": "none"})));
+    let server = server();
+    let none = server.chat(&request(json!({"tool_choice": "none"})));
     assert!(none["choices"][0]["message"]["tool_calls"].is_null());
-    let auto = server().chat(&request(json!({})));
+    let auto = server.chat(&request(json!({})));
     let required =
-        server().chat(&request(json!({"tool_choice": "required", "parallel_tool_calls": false})));
+        server.chat(&request(json!({"tool_choice": "required", "parallel_tool_calls": false})));
     let function =
         |reply: &Value| reply["choices"][0]["message"]["tool_calls"][0]["function"].clone();
     assert_eq!(function(&auto), function(&required));
@@ -97,10 +99,10 @@ fn tool_choice_is_obeyed() {
     {
         let mut body = request(greeting.clone());
         body["tool_choice"] = choice.clone();
-        let reply = server().chat(&body);
+        let reply = server.chat(&body);
         let calls = reply["choices"][0]["message"]["tool_calls"].as_array().unwrap();
         assert_eq!(calls.len(), 1, "{reply}");
-        let chunks = server().stream(&body);
+        let chunks = server.stream(&body);
         let streamed = streamed_calls(&chunks);
         assert_eq!(streamed[0].2, calls[0]["function"]["arguments"].as_str().unwrap());
         if choice.is_object() {
@@ -118,7 +120,7 @@ fn tool_choice_is_obeyed() {
         (json!("sometimes"), json!([weather()])),
     ] {
         let body = request(json!({"tool_choice": choice, "tools": tools}));
-        let reply = server().post("/v1/chat/completions", &body);
+        let reply = server.post("/v1/chat/completions", &body);
         assert_eq!(reply.status, 400);
         assert_eq!(reply.json()["error"]["param"], "tool_choice");
     }
@@ -126,6 +128,7 @@ fn tool_choice_is_obeyed() {
 
 #[test]
 fn histories_of_calls_come_in_every_shape() {
+    let server = server();
     let history = |arguments: Value| {
         let call = json!({"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": arguments}});
         json!([
@@ -135,15 +138,15 @@ fn histories_of_calls_come_in_every_shape() {
     };
     let prompt = |arguments: Value| {
         let body = json!({"messages": history(arguments), "tools": [weather()]});
-        server().post("/apply-template", &body).json()["prompt"].clone()
+        server.post("/apply-template", &body).json()["prompt"].clone()
     };
     let object = prompt(json!({"city": "Oslo"}));
     assert!(object.as_str().unwrap().contains("<parameter=city>\nOslo\n</parameter>"));
     assert_eq!(prompt(json!("{\"city\": \"Oslo\"}")), object);
-    server().chat(&request(json!({"messages": history(json!("")), "max_tokens": 2})));
+    server.chat(&request(json!({"messages": history(json!("")), "max_tokens": 2})));
     for bad in [json!("{city"), json!([1])] {
         let reply =
-            server().post("/v1/chat/completions", &request(json!({"messages": history(bad)})));
+            server.post("/v1/chat/completions", &request(json!({"messages": history(bad)})));
         assert_eq!(reply.status, 400);
         assert!(reply.json()["error"]["param"].as_str().unwrap().starts_with("messages[1]"));
     }
@@ -158,6 +161,7 @@ fn check(text: &str) {
 
 #[test]
 fn schemas_are_enforced_with_and_without_reasoning() {
+    let server = server();
     let schema = json!({
         "type": "object",
         "properties": {
@@ -177,18 +181,18 @@ fn schemas_are_enforced_with_and_without_reasoning() {
                 "messages": user("What is 12 + 31?"), "response_format": format,
                 "enable_thinking": thinking, "thinking_budget": 30, "max_tokens": 200,
             });
-            let reply = server().chat(&request);
+            let reply = server.chat(&request);
             let message = &reply["choices"][0]["message"];
             check(message["content"].as_str().unwrap());
             assert_eq!(message["reasoning_content"].is_string(), thinking, "{message}");
-            check(&joined(&server().stream(&request), 0, "content"));
+            check(&joined(&server.stream(&request), 0, "content"));
         }
     }
     let request = json!({
         "messages": user("Make JSON."), "response_format": {"type": "json_object"}, "max_tokens": 300,
         "temperature": 1.0, "seed": 3,
     });
-    let reply = server().chat(&request);
+    let reply = server.chat(&request);
     if reply["choices"][0]["finish_reason"] == "stop" {
         let text = reply["choices"][0]["message"]["content"].as_str().unwrap();
         assert!(serde_json::from_str::<Value>(text).unwrap().is_object(), "{text}");
@@ -197,6 +201,7 @@ fn schemas_are_enforced_with_and_without_reasoning() {
 
 #[test]
 fn formats_that_cannot_be_enforced_are_refused() {
+    let server = server();
     for format in [
         json!({"type": "json_schema"}),
         json!({"type": "json_schema", "json_schema": {"name": "x", "schema": "y"}}),
@@ -205,7 +210,7 @@ fn formats_that_cannot_be_enforced_are_refused() {
         json!({"kind": "json_object"}),
     ] {
         let body = json!({"messages": user("x"), "response_format": format});
-        let reply = server().post("/v1/chat/completions", &body);
+        let reply = server.post("/v1/chat/completions", &body);
         assert_eq!(reply.status, 400, "{format}");
         let param = reply.json()["error"]["param"].as_str().unwrap().to_owned();
         assert!(param.starts_with("response_format"), "{param}");

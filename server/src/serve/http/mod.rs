@@ -11,7 +11,8 @@ pub(crate) mod trace;
 pub(crate) use connections::serve;
 
 use super::generator::Generator;
-use super::openai;
+use super::responses::ResponseStore;
+use super::{messages, openai, responses};
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderName, HeaderValue, Method, header};
@@ -35,6 +36,8 @@ pub(crate) struct HttpOptions {
     pub(crate) cors_origins: Vec<String>,
     /// Largest body.
     pub(crate) body_limit_bytes: usize,
+    /// Most bytes of stored responses.
+    pub(crate) response_store_bytes: usize,
     /// Longest time for a request's head.
     pub(crate) header_timeout: Duration,
     /// Longest time for a request's body.
@@ -49,6 +52,8 @@ pub(crate) struct HttpOptions {
 pub(crate) struct App {
     /// Answers requests.
     pub(crate) generator: Generator,
+    /// Responses that clients may come back to.
+    pub(crate) responses: Arc<ResponseStore>,
     /// What the operator chose.
     pub(crate) options: HttpOptions,
     /// Figures.
@@ -62,6 +67,8 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
     let keyed = Router::new()
         .route("/v1/chat/completions", post(openai::chat_completions))
         .route("/v1/completions", post(openai::completions))
+        .merge(responses::routes())
+        .merge(messages::routes())
         .route("/v1/models", get(native::models))
         .route("/v1/models/{*model}", get(native::model))
         .route("/tokenize", post(native::tokenize))
@@ -70,7 +77,9 @@ pub(crate) fn router(app: &Arc<App>) -> Router {
         .route("/slots", get(native::slots))
         .route("/metrics", get(native::metrics))
         .route_layer(from_fn_with_state(Arc::clone(app), guard::key));
-    let open = Router::new().route("/health", get(native::health));
+    let open = Router::new()
+        .route("/health", get(native::health))
+        .route("/openapi.json", get(native::openapi));
     keyed
         .merge(open)
         .fallback(page_or_not_found)

@@ -236,6 +236,12 @@ pub(crate) async fn slots(State(app): State<Arc<App>>) -> Response {
     .into_response()
 }
 
+/// `GET /openapi.json`: the interface for programs.
+pub(crate) async fn openapi() -> Response {
+    static DOCUMENT: &str = include_str!("../../../assets/openapi.json");
+    ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
+}
+
 /// `GET /metrics`, for Prometheus.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let gauge = |name: &'static str, value: usize| metrics::gauge!(name).set(value as f64);

@@ -95,13 +95,23 @@ pub(crate) async fn respond(
         let frame = events.next().await?;
         Some((Ok::<_, std::convert::Infallible>(Bytes::from(frame.text())), events))
     }));
+    Ok(event_stream(body))
+}
+
+/// Answers with frames that are all known.
+pub(crate) fn frames(frames: Vec<Frame>) -> Response {
+    let text: String = frames.iter().map(Frame::text).collect();
+    event_stream(Body::from(text))
+}
+
+fn event_stream(body: Body) -> Response {
     let mut response = Response::new(body);
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     // Proxies must not collect what should arrive at once.
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    Ok(response)
+    response
 }
 
 impl<E: Encoder> EventStream<E> {

@@ -21,6 +21,9 @@ use tokio::sync::oneshot;
 
 /// How long the present model takes new requests while others wait for another one.
 const GROUP_WINDOW: Duration = Duration::from_secs(1);
+/// How long a model that others wait to replace stays idle: a client that has just got its answer
+/// may have another question.
+const LINGER: Duration = Duration::from_millis(30);
 
 /// The right to use the present model. While it exists, the model stays.
 pub(crate) struct Lease {
@@ -31,7 +34,11 @@ pub(crate) struct Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.hub.lock().active -= 1;
+        {
+            let mut state = self.hub.lock();
+            state.active -= 1;
+            state.idle_since = Some(Instant::now());
+        }
         self.hub.pump();
     }
 }
@@ -57,6 +64,7 @@ struct Present {
     entry: Entry,
     model: Arc<LoadedModel>,
     thread: JoinHandle<()>,
+    since: Instant,
 }
 
 struct Waiter {
@@ -70,6 +78,8 @@ struct State {
     present: Option<Present>,
     /// Leases of the present model.
     active: usize,
+    /// When the last lease ended.
+    idle_since: Option<Instant>,
     waiting: VecDeque<Waiter>,
     loading: Option<(String, Arc<Progress>)>,
     failed: Option<(String, String)>,
@@ -169,9 +179,16 @@ impl ModelHub {
                 let lease = Lease { model: Arc::clone(&present.model), hub: Arc::clone(self) };
                 granted.push((waiter.reply, lease));
             }
-            if state.active == 0
-                && let Some(next) = state.waiting.front().map(|waiter| waiter.entry.clone())
-            {
+            let next = state.waiting.front().map(|waiter| waiter.entry.clone());
+            if let Some(next) = next.filter(|_| state.active == 0) {
+                if state.lingers() {
+                    let hub = Arc::clone(self);
+                    self.runtime.spawn(async move {
+                        tokio::time::sleep(LINGER).await;
+                        hub.pump();
+                    });
+                    return;
+                }
                 let progress = Arc::new(Progress::default());
                 state.loading = Some((next.name.clone(), Arc::clone(&progress)));
                 let previous = state.present.take();
@@ -236,7 +253,7 @@ impl ModelHub {
             LoadedModel::start(&entry.name, &entry.source, &self.settings, progress)?;
         let seconds = start.elapsed().as_secs_f64();
         tracing::info!(model = entry.name, seconds, "loaded");
-        Ok(Present { entry: entry.clone(), model: Arc::new(model), thread })
+        Ok(Present { entry: entry.clone(), model: Arc::new(model), thread, since: Instant::now() })
     }
 }
 
@@ -252,20 +269,23 @@ impl Present {
 }
 
 impl State {
+    /// Whether the present model, though idle, is to be kept for a moment.
+    fn lingers(&self) -> bool {
+        let healthy = self.present.as_ref().is_some_and(|p| p.model.engine.fault().is_none());
+        healthy && self.idle_since.is_some_and(|since| since.elapsed() < LINGER)
+    }
+
     /// The waiting requests that the present model may take.
     fn take_grants(&mut self) -> Vec<Waiter> {
         let Some(present) = &self.present else { return Vec::new() };
         if present.model.engine.fault().is_some() {
             return Vec::new();
         }
-        let name = &present.entry.name;
+        let (name, loaded) = (&present.entry.name, present.since);
         let other = self.waiting.iter().position(|waiter| waiter.entry.name != *name);
-        let grouped = |index: usize, waiter: &Waiter| match other.map(|at| (at, &self.waiting[at]))
-        {
-            Some((at, first)) if index > at => {
-                self.active > 0 && waiter.since < first.since + GROUP_WINDOW
-            }
-            _ => true,
+        let closes = other.map(|at| (at, self.waiting[at].since.max(loaded) + GROUP_WINDOW));
+        let grouped = |index: usize, waiter: &Waiter| {
+            closes.is_none_or(|(at, closes)| index < at || waiter.since < closes)
         };
         let granted: Vec<bool> = self
             .waiting

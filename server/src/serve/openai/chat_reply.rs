@@ -84,6 +84,11 @@ fn logprobs(tokens: &[TokenLogprob]) -> Value {
     if tokens.is_empty() {
         return Value::Null;
     }
+    json!({"content": logprob_entries(tokens), "refusal": null})
+}
+
+/// Tokens with their log-probabilities, as the OpenAI formats have them.
+pub(crate) fn logprob_entries(tokens: &[TokenLogprob]) -> Vec<Value> {
     let entry = |entry: &TokenEntry| {
         let text = String::from_utf8_lossy(&entry.bytes);
         // JSON has no minus infinity.
@@ -95,7 +100,7 @@ fn logprobs(tokens: &[TokenLogprob]) -> Value {
         value["top_logprobs"] = token.top.iter().map(entry).collect();
         value
     });
-    json!({"content": content.collect::<Vec<_>>(), "refusal": null})
+    content.collect()
 }
 
 /// The reply in chunks.

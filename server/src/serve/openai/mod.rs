@@ -3,10 +3,11 @@
 mod chat;
 mod chat_reply;
 mod completions;
-mod fields;
+pub(crate) mod fields;
 
 pub(crate) use chat::ChatRequest;
 use chat_reply::ChatEncoder;
+pub(crate) use chat_reply::logprob_entries;
 use completions::{CompletionEncoder, CompletionRequest};
 
 use super::error::ApiError;

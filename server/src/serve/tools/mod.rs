@@ -86,12 +86,27 @@ pub(crate) struct ToolParser {
     guarded: bool,
     state: State,
     held: String,
+    /// White space before the call that is being read: text, if it is no call.
+    layout: String,
+    /// Text of a guarded call of which nothing has been told.
+    raw: String,
+    /// The call that is being read has been told.
+    told: bool,
 }
 
 impl ToolParser {
     /// A parser for one reply.
     pub(crate) fn new(syntax: ToolSyntax, tools: ToolSet, guarded: bool) -> Self {
-        Self { syntax, tools, guarded, state: State::Text, held: String::new() }
+        Self {
+            syntax,
+            tools,
+            guarded,
+            state: State::Text,
+            held: String::new(),
+            layout: String::new(),
+            raw: String::new(),
+            told: false,
+        }
     }
 
     /// Takes in a piece of the reply and returns what is certain.
@@ -104,21 +119,16 @@ impl ToolParser {
 
     /// Returns what was held back when the reply ends.
     pub(crate) fn finish(&mut self) -> Vec<ToolEvent> {
-        let mut rest = std::mem::take(&mut self.held);
-        let begun = match std::mem::replace(&mut self.state, State::Text) {
-            State::Text => false,
-            State::Behind => {
-                rest.truncate(if rest.trim().is_empty() { 0 } else { rest.len() });
-                false
-            }
-            State::Call(_) if self.guarded => true,
-            State::Call(_) => {
-                rest.insert_str(0, OPEN);
-                false
-            }
+        let rest = std::mem::take(&mut self.held);
+        let text = match std::mem::replace(&mut self.state, State::Text) {
+            State::Text => rest,
+            State::Behind if rest.trim().is_empty() => String::new(),
+            State::Behind => rest,
+            // A call that is cut off has been told as far as it came.
+            State::Call(_) if self.told => String::new(),
+            State::Call(_) => format!("{}{OPEN}{}{rest}", self.layout, self.raw),
         };
-        // A guarded call that is cut off has been told as far as it came.
-        if begun || rest.is_empty() { Vec::new() } else { vec![ToolEvent::Text(rest)] }
+        if text.is_empty() { Vec::new() } else { vec![ToolEvent::Text(text)] }
     }
 
     /// Goes on as far as the text allows; true if there may be more to do.
@@ -135,11 +145,14 @@ impl ToolParser {
         if let Some(start) = self.held.find(OPEN) {
             let rest = self.held.split_off(start + OPEN.len());
             let text = std::mem::replace(&mut self.held, rest);
-            let text = text[..start].trim_end();
-            if !text.is_empty() {
-                out.push(ToolEvent::Text(text.to_owned()));
+            let certain = text[..start].trim_end();
+            if !certain.is_empty() {
+                out.push(ToolEvent::Text(certain.to_owned()));
             }
+            self.layout = text[certain.len()..start].to_owned();
             self.state = State::Call(self.new_call());
+            self.raw.clear();
+            self.told = false;
             return true;
         }
         if behind && self.held.trim().is_empty() {
@@ -166,10 +179,15 @@ impl ToolParser {
     fn advance_call(&mut self, out: &mut Vec<ToolEvent>) -> bool {
         let piece = std::mem::take(&mut self.held);
         let State::Call(call) = &mut self.state else { return false };
+        let before = out.len();
         let progress = match call {
             Call::Xml(call) => call.push(&piece, &self.tools, out),
             Call::Hermes(call) => call.push(&piece, &self.tools, out),
         };
+        self.told |= out.len() > before;
+        if !self.told {
+            self.raw.push_str(&piece);
+        }
         match progress {
             Progress::More => false,
             Progress::Done(behind) => {
@@ -178,8 +196,15 @@ impl ToolParser {
                 self.state = State::Behind;
                 true
             }
-            Progress::Malformed => {
+            Progress::Malformed if self.told => {
                 self.state = State::Behind;
+                false
+            }
+            // The model spelled the tag out, and the grammar did not see it.
+            Progress::Malformed => {
+                let text = format!("{}{OPEN}{}", self.layout, self.raw);
+                out.push(ToolEvent::Text(text));
+                self.state = State::Text;
                 false
             }
         }
@@ -200,7 +225,8 @@ impl ToolParser {
             out.push(ToolEvent::End);
             self.state = State::Behind;
         } else {
-            out.push(ToolEvent::Text(format!("{OPEN}{body}")));
+            let layout = std::mem::take(&mut self.layout);
+            out.push(ToolEvent::Text(format!("{layout}{OPEN}{body}")));
             self.state = State::Text;
         }
         true

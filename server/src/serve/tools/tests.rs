@@ -104,6 +104,12 @@ fn what_is_no_call_is_text() {
             assert_eq!(run(ToolSyntax::QwenXml, false, &pieces), (case.to_owned(), vec![]));
         }
     }
+    // The tag alone, spelled out where the grammar does not see it.
+    for case in ["x <tool_call> is a tag", "<tool_call>\n<function=unknown>\n", "a\n<tool_call>"] {
+        for pieces in [vec![case], characters(case)] {
+            assert_eq!(run(ToolSyntax::QwenXml, true, &pieces), (case.to_owned(), vec![]));
+        }
+    }
     let broken = "<tool_call>\n{\"name\": \"edit\", \"arguments\": {\"path\": \n</tool_call>";
     assert_eq!(run(ToolSyntax::HermesJson, false, &[broken]).0, broken);
 }
