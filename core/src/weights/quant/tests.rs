@@ -154,14 +154,50 @@ proptest::proptest! {
     }
 }
 
-/// Relative errors on normal values of the quantisers that others use: `gguf` on PyPI 0.17 for the
-/// types of 32, the golden file's C code for the rest, as `tests/tools/quant_bounds.py` prints them.
+/// Relative errors of public quantisers on [`gaussian`] values and on a matrix of forge-tiny, as
+/// `tests/tools/quant_bounds.py` prints them (package `gguf` of PyPI).
+const BOUNDS: [(StorageType, f64, f64); 6] = [
+    (StorageType::Q4_0, 0.084677, 0.085795),
+    (StorageType::Q4_1, 0.077268, 0.078822),
+    (StorageType::Q5_0, 0.042895, 0.042275),
+    (StorageType::Q5_1, 0.037655, 0.037827),
+    (StorageType::Q8_0, 0.005273, 0.005320),
+    (StorageType::Mxfp4, 0.115425, 0.115719),
+];
+
+fn check_bounds(values: &[f32], pick: fn(&(StorageType, f64, f64)) -> f64) {
+    let rms = rms_error(values, &vec![0.0; values.len()]);
+    for bound in &BOUNDS {
+        let (storage, most) = (bound.0, pick(bound));
+        let ours = rms_error(&quantised(storage, values, &[]), values) / rms;
+        println!("{storage}: {ours:.6} of {most}");
+        assert!(ours <= 1.05 * most, "{storage}: {ours}, elsewhere {most}");
+    }
+}
+
 #[test]
 fn normal_values_lose_no_more_than_elsewhere() {
-    let values = gaussian(1 << 14, 7);
-    for storage in StorageType::ALL {
-        let ours = rms_error(&quantised(storage, &values, &[]), &values);
-        println!("{storage}: {ours:.5}");
+    check_bounds(&gaussian(1 << 14, 7), |bound| bound.1);
+}
+
+#[test]
+fn trained_values_lose_no_more_than_elsewhere() {
+    let Some(path) = crate::weights::testing::shared("models/forge-tiny") else { return };
+    let checkpoint = crate::weights::Checkpoint::open(path).unwrap();
+    let matrix = checkpoint.tensors["layers.0.ffn.gate"].to_f32().unwrap();
+    check_bounds(&matrix[..32 * 512], |bound| bound.2);
+}
+
+/// Each type costs what its bits let expect: more bits, less error, up to the halves.
+#[test]
+fn more_bits_lose_less() {
+    use StorageType::{Iq2Xs, Iq2Xxs, Iq3Xxs, Iq4Xs, Q3_K, Q5_K, Q6_K, Q8_0};
+    let values = gaussian(1 << 13, 5);
+    let error = |storage| rms_error(&quantised(storage, &values, &[]), &values);
+    let ladder = [Iq2Xxs, Iq2Xs, Iq3Xxs, Q3_K, Iq4Xs, Q5_K, Q6_K, Q8_0, StorageType::F16];
+    for pair in ladder.windows(2) {
+        assert!(error(pair[1]) < 0.9 * error(pair[0]), "{pair:?}");
+        assert!(pair[1].row_bytes(256) > pair[0].row_bytes(256), "{pair:?}");
     }
 }
 
@@ -191,6 +227,6 @@ fn values_on_the_levels_are_kept() {
         let again = quantised(storage, &start, &[]);
         let rms = (start.iter().map(|v| f64::from(v * v)).sum::<f64>() / start.len() as f64).sqrt();
         let error = rms_error(&again, &start) / rms;
-        println!("{storage}: {error:.5}");
+        assert!(error < 0.02, "{storage}: {error}");
     }
 }
