@@ -140,7 +140,9 @@ mod tests {
         let view = view(Some(vec![2, 0, 1]), Some(order));
         let values = view.values(0..2).unwrap();
         assert_eq!((values[0], values[32], values[64]), (160.0, 128.0, 32.0));
-        assert_eq!(bytemuck::pod_collect_to_vec::<u8, f32>(&view.row(0))[..], values[..64]);
+        let mut stored = [0.0; 64];
+        StorageType::F32.dequantize(&view.row(0), &mut stored).unwrap();
+        assert_eq!(stored, values[..64]);
         let importance: Vec<f32> = (0..64).map(|v| v as f32).collect();
         assert_eq!(view.row_importance(&importance, 1)[0], 32.0);
     }
