@@ -143,8 +143,7 @@ pub fn convert(
     let choices = options.types.choose(&contents.views, &contents.config)?;
     check_requantising(source, &contents.views, &choices, options.allow_requantise)?;
     let calibration = options.importance.map(|importance| importance.text.as_str());
-    let (mut layout, places) =
-        Layout::new(source, destination, &contents, &choices, calibration)?;
+    let (mut layout, places) = Layout::new(source, destination, &contents, &choices, calibration)?;
     let key = plan_key(source, &contents, &layout.head()?, options.importance);
     let mut part = Part::open(destination, key, &places)?;
     let resumed = part.done.len();
@@ -282,10 +281,8 @@ fn check_requantising(
     for (view, Choice { storage, .. }) in views.iter().zip(choices) {
         let again = is_quantised(view.tensor.storage) && is_quantised(*storage);
         if again && !view.copies(*storage) && !allowed {
-            let what = format!(
-                "quantising {} from {} to {storage}",
-                view.canonical, view.tensor.storage
-            );
+            let what =
+                format!("quantising {} from {} to {storage}", view.canonical, view.tensor.storage);
             let reason = if view.tensor.storage == *storage {
                 "its columns change their places, which splits blocks; allow requantising".into()
             } else {

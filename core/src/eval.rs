@@ -63,11 +63,8 @@ pub fn score_text<B: Backend>(
             let end = position + chunk.len();
             let outputs = end.saturating_sub(warm.max(position)).min(chunk.len());
             let first = end - outputs;
-            let targets: Vec<TokenId> = window[(first + 1).min(window.len())..]
-                .iter()
-                .copied()
-                .take(outputs)
-                .collect();
+            let targets: Vec<TokenId> =
+                window[(first + 1).min(window.len())..].iter().copied().take(outputs).collect();
             let logits = model.advance(chunk, outputs)?;
             let rows = logits.chunks(vocabulary).zip(&targets);
             likelihood.add_rows(rows);

@@ -95,9 +95,10 @@ impl Display for Table {
                 )?,
                 None => write!(f, "- | - | - | - | ")?,
             }
-            let (right, cases) = row.recall.iter().fold((0, 0), |(right, cases), depth| {
-                (right + depth.right, cases + depth.cases)
-            });
+            let (right, cases) = row
+                .recall
+                .iter()
+                .fold((0, 0), |(right, cases), depth| (right + depth.right, cases + depth.cases));
             let recall = if cases == 0 { "-".to_owned() } else { format!("{right} of {cases}") };
             writeln!(f, "{recall} | {:.1} |", row.decode_tokens_per_second)?;
         }

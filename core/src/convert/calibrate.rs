@@ -212,7 +212,9 @@ mod tests {
     fn bad_tokens_are_refused() {
         let source = Checkpoint::open(fixture("qwen3-dense")).unwrap();
         let run = |tokens: &[TokenId]| {
-            calibrate(&source, tokens, "t", &mut |_| ControlFlow::Break(())).unwrap_err().to_string()
+            calibrate(&source, tokens, "t", &mut |_| ControlFlow::Break(()))
+                .unwrap_err()
+                .to_string()
         };
         assert_eq!(run(&[]), "calibration: t has no tokens");
         assert!(run(&[TokenId(99_999)]).contains("token 99999"));

@@ -170,7 +170,8 @@ mod tests {
     fn limits_tell_noise_from_nonsense() {
         for storage in StorageType::ALL {
             let typical = typical_error(storage);
-            let deviation = |rms: f64, block: f64| Deviation { relative_rms: rms, worst_block: block };
+            let deviation =
+                |rms: f64, block: f64| Deviation { relative_rms: rms, worst_block: block };
             assert!(deviation(typical, typical).within(storage), "{storage}");
             // Values of the right size in the wrong places.
             assert!(!deviation(1.41, 1.41).within(storage), "{storage}");

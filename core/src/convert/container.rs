@@ -31,7 +31,8 @@ impl Contents {
             let (config, views) = to_gguf::views(source, &config)?;
             return Ok(Self { format, config, views });
         }
-        let kept = source.tensors.iter().filter(|(name, _)| config.mtp || !name.starts_with("mtp."));
+        let kept =
+            source.tensors.iter().filter(|(name, _)| config.mtp || !name.starts_with("mtp."));
         let views = kept.map(|(name, tensor)| View::whole(name, tensor)).collect();
         Ok(Self { format, config, views })
     }

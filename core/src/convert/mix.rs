@@ -183,7 +183,8 @@ fn sensitivity(name: &str, config: &ModelConfig) -> f64 {
         "attn.q" | "delta.qkv" | "delta.z" => 1.5,
         _ => 1.0,
     };
-    let index = layer.strip_prefix("layers.").and_then(|rest| rest.trim_end_matches('.').parse().ok());
+    let index =
+        layer.strip_prefix("layers.").and_then(|rest| rest.trim_end_matches('.').parse().ok());
     let place = match index {
         // Errors of the first layers pass through all others, those of the last meet no correction.
         Some(index) if edge(index, config.layers.len()) => 2.0,

@@ -2,9 +2,7 @@
 
 use crate::backend::{Backend, Weight, upload_i32};
 use crate::error::Result;
-use crate::ops::{
-    CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv,
-};
+use crate::ops::{CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv};
 use crate::reference::{Cpu, CpuPass};
 use crate::tensor::{DType, Heads, Shape, Tensor};
 

@@ -79,10 +79,8 @@ impl Part {
         let journal = open(&journal_path).map_err(|e| Error::io(&journal_path, e))?;
         let target = target.to_owned();
         let mut part = Self { target, path, journal_path, file, journal, done: Vec::new() };
-        let start = Start {
-            forge: env!("CARGO_PKG_VERSION").to_owned(),
-            plan: format!("{plan:016x}"),
-        };
+        let start =
+            Start { forge: env!("CARGO_PKG_VERSION").to_owned(), plan: format!("{plan:016x}") };
         part.resume(&start, places).map_err(|e| Error::io(&part.journal_path, e))?;
         Ok(part)
     }
@@ -185,7 +183,11 @@ impl Part {
             file.sync_all()
         };
         write(&mut self.file).map_err(|e| Error::io(&self.path, e))?;
-        check(&self.path)?;
+        if let Err(error) = check(&self.path) {
+            // It has a head by now, so it must not stay.
+            self.discard();
+            return Err(error);
+        }
         let Self { target, path, journal_path, file, journal, .. } = self;
         drop((file, journal));
         fs::rename(&path, &target).map_err(|e| Error::io(&target, e))?;
@@ -238,7 +240,8 @@ mod tests {
     use xxhash_rust::xxh3::xxh3_64;
 
     fn places() -> Vec<Place> {
-        let place = |(at, name): (u64, &str)| Place { name: name.into(), start: 64 + 8 * at, bytes: 8 };
+        let place =
+            |(at, name): (u64, &str)| Place { name: name.into(), start: 64 + 8 * at, bytes: 8 };
         [(0, "a"), (1, "b"), (2, "c")].into_iter().map(place).collect()
     }
 
@@ -298,6 +301,10 @@ mod tests {
         assert_eq!(fs::metadata(&target).unwrap().len(), 96);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
         Part::open(&target, 7, &places).unwrap().discard();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        let again = Part::open(&target, 7, &places).unwrap();
+        let refused = again.finish(b"HEAD", 96, |_| Err(Error::invalid("file", "is wrong")));
+        assert!(refused.is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

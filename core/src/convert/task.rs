@@ -91,7 +91,9 @@ impl Task<'_> {
             let values = view.values(rows.clone())?;
             if let Some(at) = values.iter().position(|value| !value.is_finite()) {
                 let place = first * columns + at;
-                return Err(self.fault(format!("value {} at index {place} is not finite", values[at])));
+                return Err(
+                    self.fault(format!("value {} at index {place} is not finite", values[at]))
+                );
             }
             let mut encoded = Vec::with_capacity(target.len());
             for (row, values) in rows.zip(values.chunks(columns.max(1))) {

@@ -46,7 +46,8 @@ fn an_interrupted_conversion_goes_on_where_it_was() {
     let source = open("hybrid-dense-tied");
     let whole = folder.path().join("whole.ytf");
     assert_eq!(convert(&source, &whole, to(StorageType::Q8_0)).unwrap().resumed, 0);
-    for (count, storage) in [(3, StorageType::Q8_0), (5, StorageType::Q4_0), (4, StorageType::Q8_0)] {
+    for (count, storage) in [(3, StorageType::Q8_0), (5, StorageType::Q4_0), (4, StorageType::Q8_0)]
+    {
         let error = convert(&source, &path, until(count, storage)).unwrap_err().to_string();
         assert!(error.starts_with("conversion: interrupted"), "{error}");
         assert!(!path.exists());
@@ -245,7 +246,8 @@ fn patterns_keep_a_type() {
 fn the_draft_block_stays_unless_it_is_left_out() {
     let folder = TempDir::new().unwrap();
     let source = open("hybrid-dense-tied");
-    for (name, without) in [("a.ytf", false), ("b.ytf", true), ("c.gguf", false), ("d.gguf", true)] {
+    for (name, without) in [("a.ytf", false), ("b.ytf", true), ("c.gguf", false), ("d.gguf", true)]
+    {
         let path = folder.path().join(name);
         let options = ConvertOptions { without_mtp: without, ..to(StorageType::Q8_0) };
         convert(&source, &path, options).unwrap();

@@ -96,10 +96,7 @@ fn expert_half(source: &Checkpoint, canonical: &str) -> Result<View> {
     let both = format!("{stem}.gate_up");
     let found = source.tensors.get(&both).filter(|tensor| tensor.shape.len() == 3);
     let Some(tensor) = found else {
-        return Err(Error::MissingTensor {
-            path: source.path.clone(),
-            name: canonical.to_owned(),
-        });
+        return Err(Error::MissingTensor { path: source.path.clone(), name: canonical.to_owned() });
     };
     let (experts, rows) = (tensor.shape[0], tensor.shape[1] / 2);
     let start = |expert: usize| 2 * rows * expert + if second { rows } else { 0 };
@@ -115,8 +112,7 @@ fn order_heads(view: &mut View, part: &str, delta: &DeltaNetConfig) {
     if group <= 1 {
         return;
     }
-    let source_head =
-        |head: usize| head % delta.key_heads * group + head / delta.key_heads;
+    let source_head = |head: usize| head % delta.key_heads * group + head / delta.key_heads;
     let whole_heads = |first: usize, size: usize| -> Vec<u32> {
         let kept = 0..first;
         let heads = (0..delta.value_heads).map(source_head);

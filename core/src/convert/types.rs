@@ -121,19 +121,15 @@ impl TypeRules {
         };
         let wanted: Vec<Option<StorageType>> = match self.base {
             Base::Source => views.iter().map(kept).collect(),
-            Base::Type(storage) => {
-                views.iter().map(|view| kept(view).or(Some(storage))).collect()
-            }
+            Base::Type(storage) => views.iter().map(|view| kept(view).or(Some(storage))).collect(),
             Base::Mix(mix) => mix.choose(views, config, &kept)?.into_iter().map(Some).collect(),
         };
-        let choose = |(view, wanted): (&View, Option<StorageType>)| match (
-            role(&view.canonical),
-            wanted,
-        ) {
-            (Role::Matrix, Some(wanted)) => choose_matrix(view, wanted),
-            (Role::Vector | Role::Router, Some(_)) => exactly(StorageType::F32),
-            (_, None) => exactly(view.tensor.storage),
-        };
+        let choose =
+            |(view, wanted): (&View, Option<StorageType>)| match (role(&view.canonical), wanted) {
+                (Role::Matrix, Some(wanted)) => choose_matrix(view, wanted),
+                (Role::Vector | Role::Router, Some(_)) => exactly(StorageType::F32),
+                (_, None) => exactly(view.tensor.storage),
+            };
         Ok(views.iter().zip(wanted).map(choose).collect())
     }
 }
@@ -149,9 +145,9 @@ fn choose_matrix(view: &View, wanted: StorageType) -> Choice {
     if wanted.row_bytes(columns).is_some() {
         return exactly(wanted);
     }
-    let next = LADDER.into_iter().find(|&storage| {
-        size(storage) >= size(wanted) && storage.row_bytes(columns).is_some()
-    });
+    let next = LADDER
+        .into_iter()
+        .find(|&storage| size(storage) >= size(wanted) && storage.row_bytes(columns).is_some());
     let stored = view.tensor.storage;
     // Rows that are no blocks of anything: nothing is gained by a wider type than the source's.
     let plain = if stored.block().0 == 1 { stored } else { StorageType::F16 };

@@ -153,7 +153,8 @@ mod tests {
         let mut moved = view(None, Some(order.clone()));
         let mut blocks = Vec::new();
         StorageType::Q8_0.quantize(&moved.tensor.to_f32().unwrap(), &mut blocks).unwrap();
-        let quantised = HostTensor::new("t", StorageType::Q8_0, vec![3, 64], blocks.into()).unwrap();
+        let quantised =
+            HostTensor::new("t", StorageType::Q8_0, vec![3, 64], blocks.into()).unwrap();
         moved.tensor = quantised;
         assert!(moved.keeps_blocks() && moved.copies(StorageType::Q8_0));
         let mut from_blocks = vec![0.0; 64];

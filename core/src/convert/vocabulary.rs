@@ -152,7 +152,8 @@ fn patterns(pre_tokenizer: &Value) -> Option<Vec<&str>> {
             Some(parts?.concat())
         }
         "Split" => {
-            let plain = pre_tokenizer.get("behavior")? == "Isolated" && flag("invert") != Some(true);
+            let plain =
+                pre_tokenizer.get("behavior")? == "Isolated" && flag("invert") != Some(true);
             let pattern = pre_tokenizer.get("pattern")?.get("Regex")?.as_str()?;
             plain.then(|| vec![pattern])
         }

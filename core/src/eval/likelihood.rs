@@ -104,7 +104,8 @@ pub fn compare(reference: &[f32], model: &[f32]) -> (f64, bool) {
 
 /// Index of the largest value; the first one wins ties.
 pub(super) fn argmax(row: &[f32]) -> usize {
-    let best = |best: (usize, f32), (at, &v): (usize, &f32)| if v > best.1 { (at, v) } else { best };
+    let best =
+        |best: (usize, f32), (at, &v): (usize, &f32)| if v > best.1 { (at, v) } else { best };
     row.iter().enumerate().fold((0, f32::NEG_INFINITY), best).0
 }
 

@@ -48,7 +48,8 @@ impl Needle<'_> {
         let (head, answer) = (format!("The secret number of {place} is"), format!(" {value}."));
         let mut sentences = self.sentences()?;
         let at = (depth * sentences.len() as f64).round() as usize;
-        sentences.insert(at.min(sentences.len()), format!("{head}{}", answer.trim_end_matches('.')));
+        sentences
+            .insert(at.min(sentences.len()), format!("{head}{}", answer.trim_end_matches('.')));
         let question = format!("What is the secret number of {place}?");
         let mut prompt = (self.render)(&format!("{}\n\n{question}", sentences.join(". ")))?;
         let (start, whole) = (self.encode(&head)?, self.encode(&format!("{head}{answer}"))?);

@@ -92,7 +92,8 @@ impl<'a, B: Backend> Scorer<'a, B> {
     pub fn advance(&mut self, tokens: &[TokenId], outputs: usize) -> Result<&[f32]> {
         let end = self.length + tokens.len();
         if end > self.context || tokens.len() > self.rows || outputs > tokens.len() {
-            let reason = format!("{end} tokens, {outputs} outputs; the context is {}", self.context);
+            let reason =
+                format!("{end} tokens, {outputs} outputs; the context is {}", self.context);
             return Err(Error::invalid("text", reason));
         }
         let vocabulary = self.vocabulary();

@@ -54,7 +54,8 @@ fn d02_counts() {
 /// is refused: no model needs one.
 #[test]
 fn d03_d07_d12_dimensions() {
-    let of = |dims: &[u64]| gguf_error(GgufBuilder::default().tensor("t", dims, 0, &[0; 16]).build());
+    let of =
+        |dims: &[u64]| gguf_error(GgufBuilder::default().tensor("t", dims, 0, &[0; 16]).build());
     for dims in [&[4, 0][..], &[0], &[0, 0, 0, 0], &[1; 5], &[1; 9], &[1 << 32, 1 << 32]] {
         assert!(of(dims).contains("t"), "{dims:?}");
     }
@@ -86,8 +87,8 @@ fn d05_d06_alignments() {
 #[test]
 fn d09_types_of_arrays() {
     let ints = GgufBuilder::default().i32s("tokenizer.ggml.tokens", &[1, 2]);
-    let message = gguf(ints.build()).unwrap().require_strings("tokenizer.ggml.tokens");
-    let message = message.unwrap_err().to_string();
+    let file = gguf(ints.build()).unwrap();
+    let message = file.require_strings("tokenizer.ggml.tokens").unwrap_err().to_string();
     assert!(message.contains("array of i32") && message.contains("expected"), "{message}");
     let texts = GgufBuilder::default().strings("tokenizer.ggml.scores", &["a"]);
     assert!(gguf(texts.build()).unwrap().optional_f32s("tokenizer.ggml.scores").is_err());

@@ -7,7 +7,8 @@ use crate::session;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use forge_core::convert::{
-    Base, ConvertOptions, ConvertReport, Importance, KeepRule, TypeRules, calibrate, convert, verify,
+    Base, ConvertOptions, ConvertReport, Importance, KeepRule, TypeRules, calibrate, convert,
+    verify,
 };
 use forge_core::tokenizer::{SpecialTokens, Tokenizer};
 use forge_core::weights::Checkpoint;
@@ -139,11 +140,15 @@ fn stop_if(watch: &Watch) -> ControlFlow<()> {
 }
 
 /// Importance by the text in `path`.
-pub(super) fn importance(source: &Checkpoint, path: &Path, most: usize, watch: &Watch) -> Result<Importance> {
+pub(super) fn importance(
+    source: &Checkpoint,
+    path: &Path,
+    most: usize,
+    watch: &Watch,
+) -> Result<Importance> {
     let name = || path.display().to_string();
     let text = fs::read_to_string(path).with_context(name)?;
-    let tokenizer =
-        Tokenizer::from_source(&source.tokenizer, source.tokenizer_config.as_deref())?;
+    let tokenizer = Tokenizer::from_source(&source.tokenizer, source.tokenizer_config.as_deref())?;
     let mut tokens = tokenizer.encode(&text, SpecialTokens::AsText).with_context(name)?;
     tokens.truncate(most);
     let bar = ProgressBar::new(tokens.len() as u64).with_message("calibrating");

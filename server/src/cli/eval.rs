@@ -80,8 +80,8 @@ impl Eval {
         if self.max_kl.is_some() && self.against.is_none() && self.types.is_empty() {
             bail!("max-kl: needs --against or --types");
         }
-        let text = fs::read_to_string(&self.text)
-            .with_context(|| self.text.display().to_string())?;
+        let text =
+            fs::read_to_string(&self.text).with_context(|| self.text.display().to_string())?;
         let choice = BackendChoice { kind: self.backend, device: self.device.clone() };
         let plan = Plan {
             text: &text,
@@ -108,7 +108,10 @@ impl Eval {
             if let Some(kl) = row.mean_kl()
                 && !(kl <= most)
             {
-                note(format_args!("error: {}: the mean divergence {kl:.5} exceeds {most}", row.name));
+                note(format_args!(
+                    "error: {}: the mean divergence {kl:.5} exceeds {most}",
+                    row.name
+                ));
                 code = ExitCode::FAILURE;
             }
         }

@@ -69,7 +69,8 @@ fn a_killed_conversion_leaves_no_file_that_loads() {
         forge(&["convert", "--verify", &target, &source]);
         fs::remove_file(&target).unwrap();
     }
-    let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    let left: Vec<_> =
+        fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 2, "{left:?}");
 }
 
@@ -79,9 +80,8 @@ fn a_conversion_is_verified_again() {
     let (source, other) = (fixture("qwen3-dense"), fixture("hybrid-dense-tied"));
     let target = path(folder.path(), "m.gguf");
     let keep = ["--keep", "*.attn.v=q8_0", "--keep", "embed=bf16"];
-    let report = forge(
-        &[&["convert", &source, &target, "--type", "q4_0", "--json"], &keep[..]].concat(),
-    );
+    let report =
+        forge(&[&["convert", &source, &target, "--type", "q4_0", "--json"], &keep[..]].concat());
     let report: Value = serde_json::from_str(&report).unwrap();
     let tensors = report["tensors"].as_array().unwrap();
     let of = |name: &str| tensors.iter().find(|t| t["name"] == name).unwrap();
@@ -117,7 +117,8 @@ fn quality_is_a_gate() {
     let folder = tempfile::tempdir().unwrap();
     let source = fixture("qwen3-dense");
     let text = path(folder.path(), "text.txt");
-    fs::write(&text, "A plain sentence about rivers and the towns beside them. ".repeat(60)).unwrap();
+    fs::write(&text, "A plain sentence about rivers and the towns beside them. ".repeat(60))
+        .unwrap();
     let small = path(folder.path(), "small.ytf");
     forge(&["convert", &source, &small, "--type", "q4_0", "--calibrate", &text]);
     let base = ["--text", &text, "--backend", "cpu", "--ctx", "128", "--tokens", "512"];

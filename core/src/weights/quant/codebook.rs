@@ -224,11 +224,7 @@ impl<const ROWS: usize, C: Codebook<4, ROWS>> Halves<ROWS, C> {
         }
         let in_first = first.cost(scale, true) + second.cost(scale, false);
         let in_second = first.cost(scale, false) + second.cost(scale, true);
-        if in_first <= in_second {
-            ([true, false], in_first)
-        } else {
-            ([false, true], in_second)
-        }
+        if in_first <= in_second { ([true, false], in_first) } else { ([false, true], in_second) }
     }
 }
 
@@ -282,8 +278,11 @@ impl<const GROUPS: usize> Coded<GROUPS> {
         }
         let most = wanted.iter().copied().fold(0.0, f32::max);
         let mut factor = most / (unit * (0.5 + HIGHEST as f32));
-        let mut best =
-            Self { d: Half::from_f32(factor), scales: [0; GROUPS], choices: [Choice::default(); 32] };
+        let mut best = Self {
+            d: Half::from_f32(factor),
+            scales: [0; GROUPS],
+            choices: [Choice::default(); 32],
+        };
         let mut least = f32::INFINITY;
         for _ in 0..ROUNDS {
             let d = Half::from_f32(factor);

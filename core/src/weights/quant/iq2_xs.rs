@@ -46,9 +46,9 @@ impl Codebook<8, 512> for Grid {
 /// Scales, rows and signs of least squared error that the search finds.
 pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Iq2Xs> {
     let fit = Coded::<16>::fit::<Whole<512, Grid>>(Samples { values, weights }, 0.25);
-    let qs = fit.choices.map(|choice| {
-        (choice.rows[0] | u16::from(choice.signs & 127) << 9).to_le_bytes()
-    });
+    let qs = fit
+        .choices
+        .map(|choice| (choice.rows[0] | u16::from(choice.signs & 127) << 9).to_le_bytes());
     let scales = std::array::from_fn(|pair| fit.scales[2 * pair] | fit.scales[2 * pair + 1] << 4);
     fit.d.is_finite().then_some(Iq2Xs { d: fit.d, qs, scales })
 }

@@ -41,7 +41,8 @@ pub(super) fn encode(values: &[f32; 32], weights: &[f32; 32]) -> Option<Mxfp4> {
     for exponent in middle - 1..=middle + 1 {
         let exponent = exponent.clamp(0, 254) as u8;
         let scale = half_scale(exponent);
-        let stored = |v: f32| scale * f32::from(MXFP4_DOUBLED_VALUES[usize::from(nearest(v, scale))]);
+        let stored =
+            |v: f32| scale * f32::from(MXFP4_DOUBLED_VALUES[usize::from(nearest(v, scale))]);
         let error = x.error(stored);
         if error < least {
             (best, least) = (exponent, error);

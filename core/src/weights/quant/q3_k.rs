@@ -56,9 +56,8 @@ pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Q3K> {
         scales[sub % 8] |= (code & 15) << (4 * (sub / 8));
         scales[8 + sub % 4] |= (code >> 4) << (2 * (sub / 4));
     }
-    let codes = std::array::from_fn(|at| {
-        (level(values[at] * reciprocal(fit.scale(at / 16))) + 4.0) as u8
-    });
+    let codes =
+        std::array::from_fn(|at| (level(values[at] * reciprocal(fit.scale(at / 16))) + 4.0) as u8);
     let (hmask, qs) = (pack_bits(&codes, 2), pack_pairs(&codes));
     fit.d.is_finite().then_some(Q3K { hmask, qs, scales, d: fit.d })
 }

@@ -69,7 +69,8 @@ fn q8_0_blocks_are_those_of_gguf() {
 fn gaussian(count: usize, seed: u64) -> Vec<f32> {
     let mut state = seed;
     let mut uniform = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state =
+            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 40) as f32 / (1 << 24) as f32 - 0.5
     };
     (0..count).map(|_| (0..12).map(|_| uniform()).sum()).collect()

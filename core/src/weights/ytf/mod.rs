@@ -9,8 +9,8 @@ mod write;
 mod tests;
 
 pub(super) use write::temporary;
-pub(crate) use write::{YtfLayout, sync_folder};
 pub use write::{PlannedTensor, YtfWriter};
+pub(crate) use write::{YtfLayout, sync_folder};
 
 use super::host::{HostBytes, HostTensor};
 use super::layout::{UniqueMap, check_overlaps, host_tensor, quoted, tensor_bytes};
