@@ -118,3 +118,80 @@ pub fn recall<B: Backend>(
     }
     Ok(results)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kv::KvType;
+    use crate::reference::Cpu;
+    use crate::weights::Checkpoint;
+    use crate::weights::samples::fixture;
+
+    fn tokens(count: u32) -> Vec<TokenId> {
+        (0..count).map(|at| TokenId((at * at + 3 * at + 1) % 500)).collect()
+    }
+
+    fn scorer<'a>(cpu: &'a Cpu, checkpoint: &Checkpoint, kv_type: KvType) -> Scorer<'a, Cpu> {
+        Scorer::new(cpu, checkpoint, 128, kv_type, &mut |_| ()).unwrap()
+    }
+
+    #[test]
+    fn the_second_half_of_each_window_is_scored() {
+        let (cpu, checkpoint) = (Cpu::new(), Checkpoint::open(fixture("qwen3-dense")).unwrap());
+        let text = tokens(250);
+        let mut model = scorer(&cpu, &checkpoint, KvType::F32);
+        let mut go = |_| ControlFlow::Continue(());
+        let (result, none) = score_text(&mut model, None, &text, 100, &mut go).unwrap();
+        assert!(none.is_none());
+        // Two windows of 100 and one of 50, whose last tokens have no successor.
+        assert_eq!(result.tokens, 49 + 49 + 24);
+        // The same by hand for the first window.
+        model.start();
+        let mut logits = Vec::new();
+        for chunk in text[..100].chunks(7) {
+            logits.extend_from_slice(model.advance(chunk, chunk.len()).unwrap());
+        }
+        let rows: Vec<&[f32]> = logits.chunks(model.vocabulary()).collect();
+        let mut expected = Likelihood::default();
+        expected.add_rows(rows[50..99].iter().copied().zip(&text[51..100]));
+        let (first, _) = score_text(&mut model, None, &text[..100], 100, &mut go).unwrap();
+        let expected = expected.perplexity().unwrap();
+        assert_eq!(first.tokens, 49);
+        assert!((first.mean_nll - expected.mean_nll).abs() < 1e-4, "{first:?} {expected:?}");
+    }
+
+    #[test]
+    fn a_model_does_not_diverge_from_itself() {
+        let (cpu, checkpoint) =
+            (Cpu::new(), Checkpoint::open(fixture("hybrid-dense-tied")).unwrap());
+        let text = tokens(128);
+        let mut go = |_| ControlFlow::Continue(());
+        let mut divergence = |kv_type| {
+            let mut reference = scorer(&cpu, &checkpoint, KvType::F32);
+            let mut model = scorer(&cpu, &checkpoint, kv_type);
+            let result = score_text(&mut model, Some(&mut reference), &text, 128, &mut go).unwrap();
+            result.1.unwrap()
+        };
+        let same = divergence(KvType::F32);
+        assert_eq!((same.mean_kl, same.max_kl, same.top1_agreement), (0.0, 0.0, 1.0));
+        let cheaper = divergence(KvType::Fp8);
+        assert!(cheaper.mean_kl > 0.0 && cheaper.mean_kl < 0.1, "{cheaper:?}");
+        assert!(cheaper.p95_kl <= cheaper.max_kl);
+    }
+
+    #[test]
+    fn bad_texts_are_refused() {
+        let (cpu, checkpoint) = (Cpu::new(), Checkpoint::open(fixture("qwen3-dense")).unwrap());
+        let mut model = scorer(&cpu, &checkpoint, KvType::F16);
+        let mut go = |_| ControlFlow::Continue(());
+        let mut message = |text: &[TokenId]| {
+            score_text(&mut model, None, text, 100, &mut go).unwrap_err().to_string()
+        };
+        assert_eq!(message(&tokens(3)), "text: 3 tokens are too few to score");
+        assert!(message(&[TokenId(1 << 20); 8]).contains("token 1048576"));
+        let mut stop = |_| ControlFlow::Break(());
+        let stopped = score_text(&mut model, None, &tokens(50), 50, &mut stop).unwrap_err();
+        assert_eq!(stopped.to_string(), "evaluation: interrupted");
+        assert!(Scorer::new(&cpu, &checkpoint, 1 << 30, KvType::F16, &mut |_| ()).is_err());
+    }
+}

@@ -81,3 +81,36 @@ impl Needle<'_> {
         Ok(text.split(". ").map(str::to_owned).collect())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::Checkpoint;
+    use crate::weights::samples::fixture;
+
+    #[test]
+    fn facts_lie_where_they_should() {
+        let embedded = fixture("../../server/assets/forge-tiny.ytf");
+        let checkpoint = Checkpoint::open(embedded).unwrap();
+        let tokenizer = Tokenizer::from_source(&checkpoint.tokenizer, None).unwrap();
+        let render = |text: &str| tokenizer.encode(text, SpecialTokens::AsText);
+        let text = "The river was low. Nobody came to the mill. The old dog slept in the sun. ";
+        let needle = Needle { tokenizer: &tokenizer, text, context: 400, render: &render };
+        let mut answers = Vec::new();
+        for (number, depth) in [0.0, 0.5, 1.0].into_iter().enumerate() {
+            let case = needle.case(depth, number).unwrap();
+            let prompt = tokenizer.decode(&case.prompt, false);
+            let answer = tokenizer.decode(&case.answer, false);
+            let fact = format!("{answer:.6}");
+            let at = prompt.find(&fact).unwrap() as f64 / prompt.len() as f64;
+            assert!((at - depth).abs() < 0.2, "{depth}: {at}");
+            assert!(prompt.ends_with(" is") && answer.ends_with('.'), "{prompt} {answer}");
+            assert!(case.prompt.len() > 300 && case.prompt.len() + case.answer.len() <= 400);
+            answers.push(answer);
+        }
+        answers.dedup();
+        assert_eq!(answers.len(), 3);
+        let short = Needle { context: 60, ..needle };
+        assert!(short.case(0.5, 0).is_err());
+    }
+}
