@@ -1,7 +1,7 @@
 //! Containers that forge writes, on the processor: what they hold does not depend on the backend.
 
-use forge_tests::converted;
 use forge_core::reference::Cpu;
+use forge_tests::converted;
 
 #[test]
 fn logits_survive_the_container() {
