@@ -32,7 +32,7 @@ fn a_killed_conversion_leaves_no_file_that_loads() {
     for end in ["ytf", "gguf"] {
         let target = path(folder.path(), &format!("m.{end}"));
         let part = path(folder.path(), &format!(".m.{end}.part"));
-        let arguments = ["convert", &source, &target, "--type", "q4_k", "--jobs", "1"];
+        let arguments = ["convert", &source, &target, "--type", "q8_0", "--jobs", "1"];
         let mut killed = 0;
         for wait_ms in [5, 40, 90, 160, 250] {
             let mut child = Command::new(env!("CARGO_BIN_EXE_forge"))
