@@ -151,8 +151,9 @@ impl Eval {
             convert(&original.checkpoint, &path, options)?;
             let model = TextModel::open(&ModelSource::Path(path.clone()))?;
             let job = Job { plan, model: &model, reference: Some(&original) };
-            let row = with_backend(choice, job)?;
-            rows.push(Row { name: name.clone(), ..row });
+            let mut row = with_backend(choice, job)?;
+            row.name.clone_from(name);
+            rows.push(row);
             drop(model);
             fs::remove_file(&path).with_context(|| path.display().to_string())?;
         }
