@@ -18,8 +18,9 @@ const ROUNDS: usize = 3;
 /// Highest code of a scale.
 const HIGHEST: i32 = 15;
 /// Candidates for the level that the largest magnitude of a group gets, relative to the highest of
-/// the codebook.
-const CANDIDATES: [f32; 12] = [0.6, 0.7, 0.76, 0.82, 0.87, 0.92, 0.96, 1.0, 1.05, 1.1, 1.16, 1.24];
+/// the codebook; then the same relative to the best of them.
+const COARSE: [f32; 5] = [0.64, 0.77, 0.9, 1.03, 1.17];
+const FINE: [f32; 2] = [0.94, 1.06];
 
 /// Codebook by places: `[place][row]`, so that a loop over rows reads neighbours.
 pub(super) type Places<const N: usize, const ROWS: usize> = [[f32; ROWS]; N];
@@ -327,12 +328,19 @@ impl<const GROUPS: usize> Coded<GROUPS> {
 fn group_scale<O: Octet>(octets: &[O], spanning: f32) -> f32 {
     let cost = |scale: f32| octets.iter().map(|octet| octet.cost(scale)).sum::<f32>();
     let (mut best, mut least) = (spanning, f32::INFINITY);
-    for candidate in CANDIDATES {
-        let scale = spanning / candidate;
+    let mut consider = |scale: f32| {
         let found = cost(scale);
         if found < least {
             (best, least) = (scale, found);
         }
+        best
+    };
+    let mut found = spanning;
+    for candidate in COARSE {
+        found = consider(spanning / candidate);
+    }
+    for candidate in FINE {
+        consider(found / candidate);
     }
     let choices = octets.iter().map(|octet| octet.choose(best));
     let (cross, square) = choices.fold((0.0, 0.0), |(c, q), o| (c + o.cross, q + o.square));
