@@ -77,7 +77,8 @@ impl Display for Table {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "| model | size | perplexity | mean KL | 95 % KL | max KL | same top token | recall | tok/s |"
+            "| model | size | perplexity | mean KL | 95 % KL | max KL | same top token | recall \
+             | tok/s |"
         )?;
         writeln!(f, "|---|---|---|---|---|---|---|---|---|")?;
         for row in &self.rows {

@@ -349,8 +349,7 @@ fn experts_become_gate_and_up() {
 #[test]
 fn column_moves_do_not_requantise_unasked() {
     let folder = TempDir::new().unwrap();
-    let (config, mut tensors) = crate::weights::samples::folder("hybrid-dense-tied");
-    let _ = &mut tensors;
+    let (config, tensors) = crate::weights::samples::folder("hybrid-dense-tied");
     let mut source = checkpoint(config, tensors);
     source.config.delta_net.as_mut().unwrap().head_map = HeadMap::Divide;
     let name = "layers.0.delta.out";

@@ -70,7 +70,12 @@ pub(crate) struct Convert {
     #[arg(long, value_name = "N")]
     jobs: Option<usize>,
     /// Compare a file (SRC) with what it was made from (DST); write nothing
-    #[arg(long, conflicts_with_all = ["base", "keep", "calibrate", "no_mtp", "overwrite", "allow_requantise"])]
+    #[arg(
+        long,
+        conflicts_with_all = [
+            "base", "keep", "calibrate", "no_mtp", "overwrite", "allow_requantise",
+        ]
+    )]
     verify: bool,
     /// Print the report as JSON
     #[arg(long)]
