@@ -8,6 +8,7 @@ pub mod config;
 pub mod convert;
 pub mod engine;
 pub mod error;
+pub mod eval;
 pub mod ids;
 pub mod inspect;
 pub mod kv;

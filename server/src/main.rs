@@ -5,6 +5,7 @@
 mod backend;
 mod bench;
 mod cli;
+mod evaluation;
 mod generate;
 mod interrupt;
 mod machine;

@@ -6,6 +6,7 @@
 
 pub mod backends;
 pub mod bad_input;
+pub mod converted;
 pub mod fixtures;
 pub mod forge_tiny;
 pub mod golden;

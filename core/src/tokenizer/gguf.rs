@@ -81,6 +81,14 @@ const PRE_TOKENIZERS: &[PreTokenizer] = &[
     },
 ];
 
+/// Name of the pre-tokenizer that cuts by these patterns, one after the other.
+pub(crate) fn pre_tokenizer_name(patterns: &[&str]) -> Option<&'static str> {
+    PRE_TOKENIZERS.iter().find(|pre| pre.patterns == patterns).map(|pre| pre.name)
+}
+
+/// The pattern that a byte-level pre-tokenizer brings along.
+pub(crate) const BYTE_LEVEL_PATTERN: &str = GPT2;
+
 /// Whether the text of Qwen vocabularies is normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Normalization {

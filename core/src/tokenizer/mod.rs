@@ -16,6 +16,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use gguf::{BYTE_LEVEL_PATTERN, pre_tokenizer_name};
 pub use stream::StreamDecoder;
 
 use crate::error::{Error, Result};

@@ -37,6 +37,8 @@ mod names_gguf;
 pub(crate) mod names_hf;
 pub mod open;
 pub mod quant;
+#[cfg(test)]
+mod reports;
 pub mod safetensors;
 #[cfg(test)]
 pub(crate) mod samples;

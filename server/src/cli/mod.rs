@@ -5,6 +5,7 @@ mod chat;
 mod completions;
 mod convert;
 mod doctor;
+mod eval;
 mod inspect;
 mod options;
 mod run;
@@ -32,6 +33,7 @@ enum Command {
     Inspect(inspect::Inspect),
     Tokenize(tokenize::Tokenize),
     Convert(convert::Convert),
+    Eval(eval::Eval),
     Bench(bench::Bench),
     Synth(synth::SynthCommand),
     Doctor(doctor::Doctor),
@@ -52,6 +54,7 @@ impl Cli {
             Command::Inspect(command) => command.run(),
             Command::Tokenize(command) => command.run(),
             Command::Convert(command) => command.run(),
+            Command::Eval(command) => command.run(),
             Command::Bench(command) => command.run(),
             Command::Synth(command) => command.run(),
             Command::Doctor(command) => command.run(),

@@ -88,7 +88,7 @@ pub(crate) struct EngineFlags {
     threads: Option<usize>,
 }
 
-fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
+pub(super) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
     PossibleValuesParser::new(["f16", "bf16", "q8_0", "fp8", "f32"])
         .try_map(|name| name.parse::<KvType>())
 }

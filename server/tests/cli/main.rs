@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
 mod common;
+mod convert;
 mod files;
 mod run;

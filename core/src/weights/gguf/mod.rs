@@ -13,6 +13,7 @@ pub(crate) mod builder;
 mod tests;
 
 pub use value::{GgufArray, GgufValue};
+pub(crate) use write::GgufLayout;
 pub use write::GgufWriter;
 
 use super::host::{HostBytes, HostTensor};

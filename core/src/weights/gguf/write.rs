@@ -39,6 +39,45 @@ struct Entry {
     bytes: u64,
 }
 
+/// Where everything of a file lies, and its beginning.
+#[derive(Debug)]
+pub(crate) struct GgufLayout {
+    /// Everything before the data.
+    pub(crate) head: Vec<u8>,
+    plan: Vec<Entry>,
+}
+
+impl GgufLayout {
+    /// Lays out the tensors of the plan in its order.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a name that is taken, or a shape that does not fit its type.
+    pub(crate) fn new(
+        path: &Path,
+        metadata: &[(String, GgufValue)],
+        tensors: &[PlannedTensor],
+    ) -> Result<Self> {
+        let (head, plan) = header(path, metadata, tensors)?;
+        Ok(Self { head, plan })
+    }
+
+    fn data_start(&self) -> u64 {
+        (self.head.len() as u64).next_multiple_of(ALIGNMENT)
+    }
+
+    /// First byte in the file and bytes of tensor `index` of the plan.
+    pub(crate) fn tensor(&self, index: usize) -> Option<(u64, u64)> {
+        let entry = self.plan.get(index)?;
+        Some((self.data_start() + entry.offset, entry.bytes))
+    }
+
+    /// Bytes of the file: the padding of the last tensor belongs to it.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        let end = self.plan.last().map_or(0, |entry| entry.offset + entry.bytes);
+        self.data_start() + end.next_multiple_of(ALIGNMENT)
+    }
+}
+
 impl GgufWriter {
     /// Starts the file `path` and writes its header. Shapes are row-major, as
     /// [`GgufFile`](super::GgufFile) reads them.
@@ -54,7 +93,7 @@ impl GgufWriter {
         if path.is_dir() {
             return Err(Error::format(path, "file", "is a folder"));
         }
-        let (header, plan) = header(path, metadata, tensors)?;
+        let layout = GgufLayout::new(path, metadata, tensors)?;
         let folder = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
             _ => Path::new("."),
@@ -63,13 +102,13 @@ impl GgufWriter {
         let mut writer = Self {
             path: path.to_owned(),
             file: BufWriter::with_capacity(BUFFER_BYTES, file),
-            plan,
+            data_start: layout.data_start(),
+            plan: layout.plan,
             begun: 0,
             missing: 0,
             position: 0,
-            data_start: (header.len() as u64).next_multiple_of(ALIGNMENT),
         };
-        writer.put(&header)?;
+        writer.put(&layout.head)?;
         Ok(writer)
     }
 

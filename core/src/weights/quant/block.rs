@@ -136,18 +136,22 @@ pub(super) fn affine(scale: f32, codes: Codes, offset: f32) -> [f32; 16] {
     values
 }
 
-/// Encodes blocks one after the other onto `out`. `encode` gives up on a block whose scale does not
-/// fit a half float.
+/// Encodes blocks one after the other onto `out`. `importance` has a weight for each value, or for
+/// each column of the rows that `values` are; empty = all count the same. `encode` gives up on a
+/// block whose scale does not fit a half float.
 ///
 /// # Errors
 /// The index of the first value of the block given up.
 pub(super) fn encode_blocks<B: Block<VALUES>, const VALUES: usize>(
     values: &[f32],
+    importance: &[f32],
     out: &mut Vec<u8>,
-    encode: impl Fn(&[f32; VALUES]) -> Option<B>,
+    encode: impl Fn(&[f32; VALUES], &[f32; VALUES]) -> Option<B>,
 ) -> Result<(), usize> {
+    let importance = importance.as_chunks::<VALUES>().0;
     for (index, values) in values.as_chunks::<VALUES>().0.iter().enumerate() {
-        let block = encode(values).ok_or(index * VALUES)?;
+        let weights = importance.get(index % importance.len().max(1));
+        let block = encode(values, weights.unwrap_or(&[1.0; VALUES])).ok_or(index * VALUES)?;
         out.extend_from_slice(bytemuck::bytes_of(&block));
     }
     Ok(())

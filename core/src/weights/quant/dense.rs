@@ -33,18 +33,18 @@ impl Block<1> for Bf16 {
     }
 }
 
-pub(super) fn encode_f32(values: &[f32; 1]) -> Option<F32> {
+pub(super) fn encode_f32(values: &[f32; 1], _weights: &[f32; 1]) -> Option<F32> {
     Some(F32(values[0].to_le_bytes()))
 }
 
 /// Rounds to nearest even.
-pub(super) fn encode_f16(values: &[f32; 1]) -> Option<Half> {
+pub(super) fn encode_f16(values: &[f32; 1], _weights: &[f32; 1]) -> Option<Half> {
     let rounded = Half::from_f32(values[0]);
     rounded.is_finite().then_some(rounded)
 }
 
 /// Rounds to nearest even.
-pub(super) fn encode_bf16(values: &[f32; 1]) -> Option<Bf16> {
+pub(super) fn encode_bf16(values: &[f32; 1], _weights: &[f32; 1]) -> Option<Bf16> {
     let rounded = half::bf16::from_f32(values[0]);
     rounded.is_finite().then(|| Bf16(rounded.to_le_bytes()))
 }

@@ -1,6 +1,8 @@
 //! IQ2_XS: codebook rows of 8 weights with signs, a 4-bit scale for each 16, blocks of 256.
 
 use super::block::{Block, Half, boundary};
+use super::codebook::{Codebook, Coded, Places, Whole, octet_places};
+use super::fit::Samples;
 use super::grids::{IQ2_XS_GRID, SIGNS};
 use super::iq2_xxs::decode_row;
 use bytemuck::{Pod, Zeroable};
@@ -28,4 +30,25 @@ impl Block<256> for Iq2Xs {
             decode_row(scale, IQ2_XS_GRID[code & 511].to_le_bytes(), SIGNS[code >> 9], values);
         }
     }
+}
+
+/// The codebook for the search.
+struct Grid;
+
+impl Codebook<8, 512> for Grid {
+    const TOP: f32 = 43.0;
+    fn places() -> &'static Places<8, 512> {
+        static PLACES: Places<8, 512> = octet_places(&IQ2_XS_GRID);
+        &PLACES
+    }
+}
+
+/// Scales, rows and signs of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Iq2Xs> {
+    let fit = Coded::<16>::fit::<Whole<512, Grid>>(Samples { values, weights }, 0.25);
+    let qs = fit
+        .choices
+        .map(|choice| (choice.rows[0] | u16::from(choice.signs & 127) << 9).to_le_bytes());
+    let scales = std::array::from_fn(|pair| fit.scales[2 * pair] | fit.scales[2 * pair + 1] << 4);
+    fit.d.is_finite().then_some(Iq2Xs { d: fit.d, qs, scales })
 }

@@ -1,6 +1,8 @@
 //! IQ2_XXS: codebook rows of 8 weights with signs, a 4-bit scale for each 32, blocks of 256.
 
 use super::block::{Block, Half, boundary};
+use super::codebook::{Choice, Codebook, Coded, Places, Whole, octet_places};
+use super::fit::Samples;
 use super::grids::{IQ2_XXS_GRID, SIGNS};
 use bytemuck::{Pod, Zeroable};
 
@@ -52,4 +54,35 @@ pub(super) fn decode_row<const N: usize>(
         let sign = (u32::from(signs) >> k & 1) << 31;
         *value = f32::from_bits((scale * f32::from(magnitude)).to_bits() ^ sign);
     }
+}
+
+/// The codebook for the search.
+struct Grid;
+
+impl Codebook<8, 256> for Grid {
+    const TOP: f32 = 43.0;
+    fn places() -> &'static Places<8, 256> {
+        static PLACES: Places<8, 256> = octet_places(&IQ2_XXS_GRID);
+        &PLACES
+    }
+}
+
+/// Scales, rows and signs of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Iq2Xxs> {
+    let fit = Coded::<8>::fit::<Whole<256, Grid>>(Samples { values, weights }, 0.25);
+    let groups = std::array::from_fn(|group| {
+        let choices = &fit.choices.as_chunks::<4>().0[group];
+        Group {
+            rows: choices.map(|choice| choice.rows[0] as u8),
+            signs_and_scale: pack_signs(choices, fit.scales[group]),
+        }
+    });
+    fit.d.is_finite().then_some(Iq2Xxs { d: fit.d, groups })
+}
+
+/// Four sign indices of 7 bits, and a scale of 4 bits above them.
+pub(super) fn pack_signs(choices: &[Choice; 4], scale: u8) -> [u8; 4] {
+    let start = u32::from(scale) << 28;
+    let join = |aux, (l, choice): (usize, &Choice)| aux | u32::from(choice.signs & 127) << (7 * l);
+    choices.iter().enumerate().fold(start, join).to_le_bytes()
 }

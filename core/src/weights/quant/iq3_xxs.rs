@@ -1,8 +1,10 @@
 //! IQ3_XXS: codebook rows of 4 weights with signs, a 4-bit scale for each 32, blocks of 256.
 
 use super::block::{Block, Half, boundary};
+use super::codebook::{Codebook, Coded, Halves, Places, quad_places};
+use super::fit::Samples;
 use super::grids::{IQ3_XXS_GRID, SIGNS};
-use super::iq2_xxs::decode_row;
+use super::iq2_xxs::{decode_row, pack_signs};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 8 groups of 8 codebook rows.
@@ -31,4 +33,26 @@ impl Block<256> for Iq3Xxs {
             }
         }
     }
+}
+
+/// The codebook for the search.
+struct Grid;
+
+impl Codebook<4, 256> for Grid {
+    const TOP: f32 = 62.0;
+    fn places() -> &'static Places<4, 256> {
+        static PLACES: Places<4, 256> = quad_places(&IQ3_XXS_GRID);
+        &PLACES
+    }
+}
+
+/// Scales, rows and signs of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Iq3Xxs> {
+    let fit = Coded::<8>::fit::<Halves<256, Grid>>(Samples { values, weights }, 0.5);
+    let groups = fit.choices.as_chunks::<4>().0;
+    let row = |group: usize, quad: usize| groups[group][quad / 2].rows[quad % 2] as u8;
+    let qs = std::array::from_fn(|group| std::array::from_fn(|quad| row(group, quad)));
+    let signs_and_scales =
+        std::array::from_fn(|group| pack_signs(&groups[group], fit.scales[group]));
+    fit.d.is_finite().then_some(Iq3Xxs { d: fit.d, qs, signs_and_scales })
 }

@@ -1,7 +1,7 @@
 //! IQ4_NL: 4-bit codes of a non-linear scale, blocks of 32.
 
 use super::block::{Block, Half, pack_nibbles};
-use super::fit;
+use super::fit::{Samples, Symmetric, reciprocal};
 use super::grids::IQ4_NL_VALUES;
 use bytemuck::{Pod, Zeroable};
 
@@ -29,14 +29,22 @@ pub(super) fn decode_codes(d: f32, qs: &[u8; 16], out: &mut [f32; 32]) {
     }
 }
 
-/// Codes for the scale of least squared error; the codes follow from the rounded scale.
-pub(super) fn encode(values: &[f32; 32]) -> Option<Iq4Nl> {
-    let end = f32::from(IQ4_NL_VALUES[0]);
+/// The codebook for the search of scales.
+pub(super) fn levels() -> Symmetric<impl Fn(f32) -> f32> {
     let level = |v| f32::from(IQ4_NL_VALUES[usize::from(nearest(v))]);
-    let d = Half::from_f32(fit::symmetric(values, end, 1.2, level));
-    let inverse = fit::reciprocal(d.to_f32());
-    let codes = values.map(|v| nearest(v * inverse));
-    d.is_finite().then(|| Iq4Nl { d, qs: pack_nibbles(&codes) })
+    Symmetric { end: f32::from(IQ4_NL_VALUES[0]), step: 2.0, level }
+}
+
+/// Nibbles of 32 weights for a scale.
+pub(super) fn encode_codes(values: &[f32; 32], scale: f32) -> [u8; 16] {
+    let inverse = reciprocal(scale);
+    pack_nibbles(&values.map(|v| nearest(v * inverse)))
+}
+
+/// Codes for the scale of least squared error; the codes follow from the rounded scale.
+pub(super) fn encode(values: &[f32; 32], weights: &[f32; 32]) -> Option<Iq4Nl> {
+    let d = Half::from_f32(levels().scale(Samples { values, weights }));
+    d.is_finite().then(|| Iq4Nl { d, qs: encode_codes(values, d.to_f32()) })
 }
 
 /// Code of the nearest value of the codebook; the lower one wins ties.

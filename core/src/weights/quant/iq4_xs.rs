@@ -1,7 +1,9 @@
 //! IQ4_XS: the codes of IQ4_NL with a signed 6-bit scale for each 32 weights, blocks of 256.
 
 use super::block::{Block, Half, boundary};
-use super::iq4_nl::decode_codes;
+use super::fit::Samples;
+use super::iq4_nl::{decode_codes, encode_codes, levels};
+use super::super_block::SignedScales;
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 8 groups of 32.
@@ -29,4 +31,18 @@ impl Block<256> for Iq4Xs {
             decode_codes(d * (scale - 32) as f32, &self.qs[group], values);
         }
     }
+}
+
+/// Scales and codes of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Iq4Xs> {
+    let fit = SignedScales::<8>::fit(Samples { values, weights }, &levels(), -32);
+    let (mut scales_h, mut scales_l, mut qs) = (0u16, [0; 4], [[0; 16]; 8]);
+    for (group, values) in values.as_chunks::<32>().0.iter().enumerate() {
+        let code = (fit.codes[group] + 32) as u8;
+        scales_l[group / 2] |= (code & 15) << (4 * (group % 2));
+        scales_h |= u16::from(code >> 4) << (2 * group);
+        qs[group] = encode_codes(values, fit.scale(group));
+    }
+    let scales_h = scales_h.to_le_bytes();
+    fit.d.is_finite().then_some(Iq4Xs { d: fit.d, scales_h, scales_l, qs })
 }

@@ -2,6 +2,7 @@
 //! Byte layouts: `docs/ytf.md` and the GGUF specification.
 
 mod block;
+mod codebook;
 mod dense;
 mod fit;
 pub mod grids;
@@ -21,6 +22,8 @@ mod q5_1;
 mod q5_k;
 mod q6_k;
 mod q8_0;
+mod super_block;
+mod weights;
 
 #[cfg(test)]
 mod tests;
@@ -227,42 +230,75 @@ impl StorageType {
 
     /// Quantises `values` (whole blocks) and appends the blocks to `out`. F16 and BF16 round to
     /// nearest even, Q8_0 gives the bits that GGUF's own quantiser gives, and the types of fewer
-    /// bits search for the scales of least squared error.
+    /// bits search for the scales and codes of least squared error.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for types without a quantiser, [`Error::Invalid`] on wrong lengths,
-    /// values that are not finite, or values beyond the range of the type; `out` is then unchanged.
+    /// [`Error::Invalid`] on wrong lengths, values that are not finite, or values beyond the range
+    /// of the type; `out` is then unchanged.
     pub fn quantize(self, values: &[f32], out: &mut Vec<u8>) -> Result<()> {
+        self.quantize_weighted(values, &[], out)
+    }
+
+    /// [`StorageType::quantize`] of rows of `importance.len()` values: the squared error of a value
+    /// counts as much as its column's importance says. With the mean squares of the inputs that the
+    /// columns meet, this is the error of the outputs. Empty = all columns count the same.
+    ///
+    /// # Errors
+    /// As [`StorageType::quantize`], and [`Error::Invalid`] if the importance is no whole number of
+    /// blocks, or holds a value that is negative or not finite.
+    pub fn quantize_weighted(
+        self,
+        values: &[f32],
+        importance: &[f32],
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         let what = || format!("quantising to {self}");
         let block_values = self.block().0;
-        if !values.len().is_multiple_of(block_values) {
-            let reason = format!("{} values are not whole blocks of {block_values}", values.len());
+        let whole = |count: usize| count.is_multiple_of(block_values);
+        if !whole(values.len()) || !whole(importance.len()) {
+            let reason = format!(
+                "{} values with {} weights are not whole blocks of {block_values}",
+                values.len(),
+                importance.len()
+            );
             return Err(Error::invalid(what(), reason));
         }
         if let Some(index) = values.iter().position(|value| !value.is_finite()) {
             return Err(Error::invalid(what(), format!("value {index} is {}", values[index])));
         }
+        let weights = weights::usable(importance).map_err(|index| {
+            Error::invalid(what(), format!("importance {index} is {}", importance[index]))
+        })?;
         let start = out.len();
-        let encoded = match self {
-            Self::F32 => encode_blocks(values, out, dense::encode_f32),
-            Self::F16 => encode_blocks(values, out, dense::encode_f16),
-            Self::Bf16 => encode_blocks(values, out, dense::encode_bf16),
-            Self::Q4_0 => encode_blocks(values, out, q4_0::encode),
-            Self::Q4_1 => encode_blocks(values, out, q4_1::encode),
-            Self::Q5_0 => encode_blocks(values, out, q5_0::encode),
-            Self::Q5_1 => encode_blocks(values, out, q5_1::encode),
-            Self::Q8_0 => encode_blocks(values, out, q8_0::encode),
-            Self::Iq4Nl => encode_blocks(values, out, iq4_nl::encode),
-            _ => {
-                let reason = "use f32, f16, bf16, q4_0, q4_1, q5_0, q5_1, q8_0 or iq4_nl";
-                return Err(Error::unsupported(what(), reason));
-            }
-        };
-        encoded.map_err(|index| {
+        self.encode(values, &weights, out).map_err(|index| {
             out.truncate(start);
             let reason = format!("a value of the block at {index} is beyond the range of the type");
             Error::invalid(what(), reason)
         })
+    }
+
+    fn encode(self, x: &[f32], w: &[f32], out: &mut Vec<u8>) -> std::result::Result<(), usize> {
+        match self {
+            Self::F32 => encode_blocks(x, w, out, dense::encode_f32),
+            Self::F16 => encode_blocks(x, w, out, dense::encode_f16),
+            Self::Bf16 => encode_blocks(x, w, out, dense::encode_bf16),
+            Self::Q4_0 => encode_blocks(x, w, out, q4_0::encode),
+            Self::Q4_1 => encode_blocks(x, w, out, q4_1::encode),
+            Self::Q5_0 => encode_blocks(x, w, out, q5_0::encode),
+            Self::Q5_1 => encode_blocks(x, w, out, q5_1::encode),
+            Self::Q8_0 => encode_blocks(x, w, out, q8_0::encode),
+            Self::Q2_K => encode_blocks(x, w, out, q2_k::encode),
+            Self::Q3_K => encode_blocks(x, w, out, q3_k::encode),
+            Self::Q4_K => encode_blocks(x, w, out, q4_k::encode),
+            Self::Q5_K => encode_blocks(x, w, out, q5_k::encode),
+            Self::Q6_K => encode_blocks(x, w, out, q6_k::encode),
+            Self::Iq2Xxs => encode_blocks(x, w, out, iq2_xxs::encode),
+            Self::Iq2Xs => encode_blocks(x, w, out, iq2_xs::encode),
+            Self::Iq3Xxs => encode_blocks(x, w, out, iq3_xxs::encode),
+            Self::Iq4Nl => encode_blocks(x, w, out, iq4_nl::encode),
+            Self::Iq4Xs => encode_blocks(x, w, out, iq4_xs::encode),
+            Self::Mxfp4 => encode_blocks(x, w, out, mxfp4::encode),
+        }
     }
 }
 

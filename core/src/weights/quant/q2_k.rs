@@ -1,6 +1,8 @@
 //! Q2_K: `d * sc * q - dmin * mn` with 4-bit `sc` and `mn` for each 16 weights, blocks of 256.
 
 use super::block::{Block, Half, affine, bits, boundary};
+use super::fit::{Affine, Samples};
+use super::super_block::{AffineScales, pack_pairs};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 16 sub-blocks. A byte of `qs` holds four codes, one of each of four
@@ -28,4 +30,13 @@ impl Block<256> for Q2K {
             *values = affine(scale, bits(codes, shift, 3), -minimum);
         }
     }
+}
+
+/// Scales, minimums and codes of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Q2K> {
+    let levels = Affine { top: 3.0, offset_below_zero: true };
+    let fit = AffineScales::<16>::fit(Samples { values, weights }, levels, 15);
+    let scales = std::array::from_fn(|sub| fit.scales[sub] | fit.minimums[sub] << 4);
+    let qs = pack_pairs(&fit.codes(values, levels));
+    fit.is_finite().then_some(Q2K { scales, qs, d: fit.d, dmin: fit.dmin })
 }

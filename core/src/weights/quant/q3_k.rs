@@ -1,6 +1,8 @@
 //! Q3_K: `d * sc * q` with a signed 6-bit `sc` for each 16 weights, blocks of 256.
 
 use super::block::{Block, Half, bits, boundary, scaled};
+use super::fit::{Samples, Symmetric, reciprocal, round_within};
+use super::super_block::{SignedScales, pack_bits, pack_pairs};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 16 sub-blocks. Low code bits as in Q2_K.
@@ -41,4 +43,21 @@ fn scale_code(scales: &[u8; 12], sub: usize) -> u8 {
     let low = (scales[sub % 8] >> (4 * (sub / 8))) & 15;
     let high = (scales[8 + sub % 4] >> (2 * (sub / 4))) & 3;
     low | (high << 4)
+}
+
+/// Scales and codes of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Q3K> {
+    let level = |v| round_within(v, -4.0, 3.0);
+    let levels = Symmetric { end: -4.0, step: 0.1, level };
+    let fit = SignedScales::<16>::fit(Samples { values, weights }, &levels, -32);
+    let mut scales = [0; 12];
+    for (sub, code) in fit.codes.iter().enumerate() {
+        let code = (code + 32) as u8;
+        scales[sub % 8] |= (code & 15) << (4 * (sub / 8));
+        scales[8 + sub % 4] |= (code >> 4) << (2 * (sub / 4));
+    }
+    let codes =
+        std::array::from_fn(|at| (level(values[at] * reciprocal(fit.scale(at / 16))) + 4.0) as u8);
+    let (hmask, qs) = (pack_bits(&codes, 2), pack_pairs(&codes));
+    fit.d.is_finite().then_some(Q3K { hmask, qs, scales, d: fit.d })
 }

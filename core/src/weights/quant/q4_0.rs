@@ -1,7 +1,7 @@
 //! Q4_0: `d * (q - 8)`, blocks of 32.
 
 use super::block::{Block, Half, bits, pack_nibbles, scaled};
-use super::fit;
+use super::fit::{Samples, Symmetric, reciprocal, round_within};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: weight `j` in the low nibble of `qs[j]`, weight `j + 16` in the high one.
@@ -23,10 +23,11 @@ impl Block<32> for Q4_0 {
 }
 
 /// Codes for the scale of least squared error; the codes follow from the rounded scale.
-pub(super) fn encode(values: &[f32; 32]) -> Option<Q4_0> {
-    let scale = fit::symmetric(values, -8.0, 0.15, |v| v.round().clamp(-8.0, 7.0));
+pub(super) fn encode(values: &[f32; 32], weights: &[f32; 32]) -> Option<Q4_0> {
+    let level = |v| round_within(v, -8.0, 7.0);
+    let scale = Symmetric { end: -8.0, step: 0.15, level }.scale(Samples { values, weights });
     let d = Half::from_f32(scale);
-    let inverse = fit::reciprocal(d.to_f32());
-    let codes = values.map(|v| ((v * inverse).round().clamp(-8.0, 7.0) + 8.0) as u8);
+    let inverse = reciprocal(d.to_f32());
+    let codes = values.map(|v| (level(v * inverse) + 8.0) as u8);
     d.is_finite().then(|| Q4_0 { d, qs: pack_nibbles(&codes) })
 }

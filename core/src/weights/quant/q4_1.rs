@@ -1,7 +1,7 @@
 //! Q4_1: `d * q + m`, blocks of 32.
 
 use super::block::{Block, Half, affine, bits, pack_nibbles};
-use super::fit;
+use super::fit::{Affine, Samples, reciprocal};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: weight `j` in the low nibble of `qs[j]`, weight `j + 16` in the high one.
@@ -24,10 +24,11 @@ impl Block<32> for Q4_1 {
 }
 
 /// Codes for the scale and offset of least squared error, which are rounded before the codes.
-pub(super) fn encode(values: &[f32; 32]) -> Option<Q4_1> {
-    let (scale, offset) = fit::affine(values, 15.0);
+pub(super) fn encode(values: &[f32; 32], weights: &[f32; 32]) -> Option<Q4_1> {
+    let levels = Affine { top: 15.0, offset_below_zero: false };
+    let (scale, offset) = levels.fit(Samples { values, weights });
     let (d, m) = (Half::from_f32(scale), Half::from_f32(offset));
-    let inverse = fit::reciprocal(d.to_f32());
-    let codes = values.map(|v| fit::affine_code(v, inverse, m.to_f32(), 15.0) as u8);
+    let inverse = reciprocal(d.to_f32());
+    let codes = values.map(|v| levels.code(v, inverse, m.to_f32()) as u8);
     (d.is_finite() && m.is_finite()).then(|| Q4_1 { d, m, qs: pack_nibbles(&codes) })
 }

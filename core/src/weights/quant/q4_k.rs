@@ -1,6 +1,8 @@
 //! Q4_K: `d * sc * q - dmin * mn` with 6-bit `sc` and `mn` for each 32 weights, blocks of 256.
 
 use super::block::{Block, Half, affine, bits, boundary};
+use super::fit::{Affine, Samples};
+use super::super_block::{AffineScales, pack_nibbles};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 8 sub-blocks. Each 32 bytes of `qs` hold two of them, the first in the
@@ -41,4 +43,22 @@ pub(super) fn scale_and_minimum(scales: &[u8; 12], sub: usize) -> (u8, u8) {
         let nibbles = scales[sub + 4];
         ((nibbles & 15) | (scales[sub - 4] >> 6 << 4), (nibbles >> 4) | (scales[sub] >> 6 << 4))
     }
+}
+
+/// The inverse of [`scale_and_minimum`].
+pub(super) fn pack_scales(scales: &[u8; 8], minimums: &[u8; 8]) -> [u8; 12] {
+    std::array::from_fn(|at| match at {
+        0..4 => scales[at] | scales[at + 4] >> 4 << 6,
+        4..8 => minimums[at - 4] | minimums[at] >> 4 << 6,
+        _ => (scales[at - 4] & 15) | (minimums[at - 4] & 15) << 4,
+    })
+}
+
+/// Scales, minimums and codes of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Q4K> {
+    let levels = Affine { top: 15.0, offset_below_zero: true };
+    let fit = AffineScales::<8>::fit(Samples { values, weights }, levels, 63);
+    let scales = pack_scales(&fit.scales, &fit.minimums);
+    let qs = pack_nibbles(&fit.codes(values, levels));
+    fit.is_finite().then_some(Q4K { d: fit.d, dmin: fit.dmin, scales, qs })
 }

@@ -1,7 +1,7 @@
 //! Q5_0: `d * (q - 16)`, blocks of 32.
 
 use super::block::{Block, Half, bits, joined, pack_fifth_bits, pack_nibbles, scaled, spread_bits};
-use super::fit;
+use super::fit::{Samples, Symmetric, reciprocal, round_within};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: nibbles as in Q4_0, the fifth bit of weight `e` in bit `e` of `qh`.
@@ -26,11 +26,12 @@ impl Block<32> for Q5_0 {
 }
 
 /// Codes for the scale of least squared error; the codes follow from the rounded scale.
-pub(super) fn encode(values: &[f32; 32]) -> Option<Q5_0> {
-    let scale = fit::symmetric(values, -16.0, 0.15, |v| v.round().clamp(-16.0, 15.0));
+pub(super) fn encode(values: &[f32; 32], weights: &[f32; 32]) -> Option<Q5_0> {
+    let level = |v| round_within(v, -16.0, 15.0);
+    let scale = Symmetric { end: -16.0, step: 0.15, level }.scale(Samples { values, weights });
     let d = Half::from_f32(scale);
-    let inverse = fit::reciprocal(d.to_f32());
-    let codes = values.map(|v| ((v * inverse).round().clamp(-16.0, 15.0) + 16.0) as u8);
+    let inverse = reciprocal(d.to_f32());
+    let codes = values.map(|v| (level(v * inverse) + 16.0) as u8);
     let (qh, qs) = (pack_fifth_bits(&codes), pack_nibbles(&codes));
     d.is_finite().then_some(Q5_0 { d, qh, qs })
 }

@@ -1,7 +1,7 @@
 //! Q5_1: `d * q + m`, blocks of 32.
 
 use super::block::{Block, Half, affine, bits, joined, pack_fifth_bits, pack_nibbles, spread_bits};
-use super::fit;
+use super::fit::{Affine, Samples, reciprocal};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 32 weights: nibbles as in Q4_1, the fifth bit of weight `e` in bit `e` of `qh`.
@@ -27,11 +27,12 @@ impl Block<32> for Q5_1 {
 }
 
 /// Codes for the scale and offset of least squared error, which are rounded before the codes.
-pub(super) fn encode(values: &[f32; 32]) -> Option<Q5_1> {
-    let (scale, offset) = fit::affine(values, 31.0);
+pub(super) fn encode(values: &[f32; 32], weights: &[f32; 32]) -> Option<Q5_1> {
+    let levels = Affine { top: 31.0, offset_below_zero: false };
+    let (scale, offset) = levels.fit(Samples { values, weights });
     let (d, m) = (Half::from_f32(scale), Half::from_f32(offset));
-    let inverse = fit::reciprocal(d.to_f32());
-    let codes = values.map(|v| fit::affine_code(v, inverse, m.to_f32(), 31.0) as u8);
+    let inverse = reciprocal(d.to_f32());
+    let codes = values.map(|v| levels.code(v, inverse, m.to_f32()) as u8);
     let (qh, qs) = (pack_fifth_bits(&codes), pack_nibbles(&codes));
     (d.is_finite() && m.is_finite()).then_some(Q5_1 { d, m, qh, qs })
 }

@@ -1,7 +1,9 @@
 //! Q5_K: Q4_K with a fifth bit, blocks of 256.
 
 use super::block::{Block, Half, affine, bits, boundary, joined};
-use super::q4_k::scale_and_minimum;
+use super::fit::{Affine, Samples};
+use super::q4_k::{pack_scales, scale_and_minimum};
+use super::super_block::{AffineScales, pack_bits, pack_nibbles};
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: 8 sub-blocks. Scales and nibbles as in Q4_K; bit `j` of `qh[l]` is the
@@ -33,4 +35,14 @@ impl Block<256> for Q5K {
             }
         }
     }
+}
+
+/// Scales, minimums and codes of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Q5K> {
+    let levels = Affine { top: 31.0, offset_below_zero: true };
+    let fit = AffineScales::<8>::fit(Samples { values, weights }, levels, 63);
+    let scales = pack_scales(&fit.scales, &fit.minimums);
+    let codes = fit.codes(values, levels);
+    let (qh, qs) = (pack_bits(&codes, 4), pack_nibbles(&codes));
+    fit.is_finite().then_some(Q5K { d: fit.d, dmin: fit.dmin, scales, qh, qs })
 }

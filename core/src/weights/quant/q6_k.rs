@@ -1,6 +1,8 @@
 //! Q6_K: `d * sc * (q - 32)` with a signed byte `sc` for each 16 weights, blocks of 256.
 
 use super::block::{Block, Half, bits, boundary, joined, scaled};
+use super::fit::{Samples, Symmetric, reciprocal, round_within};
+use super::super_block::SignedScales;
 use bytemuck::{Pod, Zeroable};
 
 /// A block of 256 weights: two halves of 64 bytes of `ql` and 32 bytes of `qh` each.
@@ -30,4 +32,20 @@ impl Block<256> for Q6K {
             *values = scaled(scale, joined(low, high), 32);
         }
     }
+}
+
+/// Scales and codes of least squared error that the search finds.
+pub(super) fn encode(values: &[f32; 256], weights: &[f32; 256]) -> Option<Q6K> {
+    let level = |v| round_within(v, -32.0, 31.0);
+    let levels = Symmetric { end: -32.0, step: 0.15, level };
+    let fit = SignedScales::<16>::fit(Samples { values, weights }, &levels, -128);
+    let (mut ql, mut qh) = ([0; 128], [0; 64]);
+    for (at, value) in values.iter().enumerate() {
+        let code = (level(value * reciprocal(fit.scale(at / 16))) + 32.0) as u8;
+        let (half, quarter, l) = (at / 128, at % 128 / 32, at % 32);
+        ql[64 * half + 32 * (quarter % 2) + l] |= (code & 15) << (4 * (quarter / 2));
+        qh[32 * half + l] |= (code >> 4) << (2 * quarter);
+    }
+    let scales = fit.codes.map(|code| code as i8);
+    fit.d.is_finite().then_some(Q6K { ql, qh, scales, d: fit.d })
 }

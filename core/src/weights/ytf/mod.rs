@@ -10,6 +10,7 @@ mod tests;
 
 pub(super) use write::temporary;
 pub use write::{PlannedTensor, YtfWriter};
+pub(crate) use write::{YtfLayout, sync_folder};
 
 use super::host::{HostBytes, HostTensor};
 use super::layout::{UniqueMap, check_overlaps, host_tensor, quoted, tensor_bytes};
@@ -68,6 +69,9 @@ pub struct Provenance {
     pub source_format: Format,
     /// Version of forge that converted it.
     pub forge_version: String,
+    /// Name of the text whose activations weighted the quantisation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibration: Option<String>,
 }
 
 /// A tensor of a file.

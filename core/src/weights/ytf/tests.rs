@@ -49,6 +49,7 @@ fn header() -> YtfHeader {
             source: "tiny.gguf".into(),
             source_format: Format::Gguf,
             forge_version: "0.1.0".into(),
+            calibration: None,
         },
         tensors: BTreeMap::new(),
     }

@@ -20,13 +20,71 @@ pub struct YtfWriter {
     path: PathBuf,
     folder: PathBuf,
     file: NamedTempFile,
-    header: YtfHeader,
+    layout: YtfLayout,
     /// Names in the order of the plan, which is the order in the file.
     order: Vec<String>,
     written: usize,
     /// Bytes written so far.
     position: u64,
+}
+
+/// Where everything of a file lies, known before a tensor is written. Only the checksums are still
+/// to come, and their length is fixed.
+#[derive(Debug)]
+pub(crate) struct YtfLayout {
+    path: PathBuf,
+    header: YtfHeader,
     json_bytes: usize,
+}
+
+impl YtfLayout {
+    /// Lays out the tensors of the plan in its order. `header.tensors` is replaced by the plan.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if a planned tensor has an impossible shape or a name that is empty or
+    /// taken, or if the header does not survive being read back (a float that is not finite).
+    pub(crate) fn new(path: &Path, mut header: YtfHeader, plan: &[PlannedTensor]) -> Result<Self> {
+        lay_out(path, &mut header, plan)?;
+        let json = to_json(path, &header)?;
+        let read_back: YtfHeader = serde_json::from_slice(&json)
+            .map_err(|e| Error::format(path, "header", format!("cannot be written: {e}")))?;
+        if read_back != header {
+            return Err(Error::format(path, "header", "holds a value that JSON does not keep"));
+        }
+        Ok(Self { path: path.to_owned(), header, json_bytes: json.len() })
+    }
+
+    /// First byte of the data.
+    fn data_start(&self) -> u64 {
+        ((PREAMBLE_BYTES + self.json_bytes) as u64).next_multiple_of(ALIGNMENT)
+    }
+
+    /// First byte of a tensor in the file, its bytes, and the place of its checksum.
+    pub(crate) fn tensor(&mut self, name: &str) -> Option<(u64, u64, &mut u64)> {
+        let data_start = self.data_start();
+        let entry = self.header.tensors.get_mut(name)?;
+        Some((data_start + entry.offset, entry.bytes, &mut entry.checksum))
+    }
+
+    /// Preamble and header, which fill the file from its start.
+    ///
+    /// # Errors
+    /// [`Error::Format`] if the header changed its length.
+    pub(crate) fn head(&self) -> Result<Vec<u8>> {
+        let json = to_json(&self.path, &self.header)?;
+        if json.len() != self.json_bytes {
+            return Err(Error::format(&self.path, "header", "changed its length"));
+        }
+        Ok([
+            &MAGIC[..],
+            &VERSION.to_le_bytes(),
+            &0u32.to_le_bytes(),
+            &(json.len() as u64).to_le_bytes(),
+            &xxh3_64(&json).to_le_bytes(),
+            &json,
+        ]
+        .concat())
+    }
 }
 
 impl YtfWriter {
@@ -36,7 +94,7 @@ impl YtfWriter {
     /// [`Error::Io`] if the folder cannot be written to, [`Error::Format`] if a planned tensor has
     /// an impossible shape or a name that is empty or taken, or if the header does not survive
     /// being read back (a float that is not finite).
-    pub fn create(path: &Path, mut header: YtfHeader, plan: &[PlannedTensor]) -> Result<Self> {
+    pub fn create(path: &Path, header: YtfHeader, plan: &[PlannedTensor]) -> Result<Self> {
         if path.is_dir() {
             return Err(Error::format(path, "file", "is a folder"));
         }
@@ -45,26 +103,13 @@ impl YtfWriter {
             _ => PathBuf::from("."),
         };
         let order = plan.iter().map(|(name, _, _)| name.clone()).collect();
-        lay_out(path, &mut header, plan)?;
-        let json = to_json(path, &header)?;
-        let read_back: YtfHeader = serde_json::from_slice(&json)
-            .map_err(|e| Error::format(path, "header", format!("cannot be written: {e}")))?;
-        if read_back != header {
-            return Err(Error::format(path, "header", "holds a value that JSON does not keep"));
-        }
+        let layout = YtfLayout::new(path, header, plan)?;
         let file = temporary(path, &folder).map_err(|e| Error::io(&folder, e))?;
-        let mut writer = Self {
-            path: path.to_owned(),
-            folder,
-            file,
-            header,
-            order,
-            written: 0,
-            position: 0,
-            json_bytes: json.len(),
-        };
+        let data_start = layout.data_start();
+        let path = path.to_owned();
+        let mut writer = Self { path, folder, file, layout, order, written: 0, position: 0 };
         // The space of the header; `finish` fills it when the checksums are known.
-        writer.pad_to(writer.data_start())?;
+        writer.pad_to(data_start)?;
         Ok(writer)
     }
 
@@ -79,14 +124,12 @@ impl YtfWriter {
         if planned != Some(name) {
             return Err(fault(format!("the next tensor of the plan is {planned:?}")));
         }
-        let data_start = self.data_start();
-        let entry = self.header.tensors.get_mut(name);
-        let entry = entry.ok_or_else(|| fault("is not in the plan".into()))?;
-        if entry.bytes != data.len() as u64 {
-            return Err(fault(format!("has {} bytes, planned are {}", data.len(), entry.bytes)));
+        let entry = self.layout.tensor(name);
+        let (start, bytes, checksum) = entry.ok_or_else(|| fault("is not in the plan".into()))?;
+        if bytes != data.len() as u64 {
+            return Err(fault(format!("has {} bytes, planned are {bytes}", data.len())));
         }
-        entry.checksum = xxh3_64(data);
-        let start = data_start + entry.offset;
+        *checksum = xxh3_64(data);
         self.pad_to(start)?;
         self.file.write_all(data).map_err(|e| Error::io(self.file.path(), e))?;
         self.position += data.len() as u64;
@@ -104,34 +147,17 @@ impl YtfWriter {
             let missing = quoted(missing);
             return Err(Error::invalid(missing, "is in the plan and was not written"));
         }
-        let json = to_json(&self.path, &self.header)?;
-        if json.len() != self.json_bytes {
-            return Err(Error::format(&self.path, "header", "changed its length"));
-        }
-        let preamble = [
-            &MAGIC[..],
-            &VERSION.to_le_bytes(),
-            &0u32.to_le_bytes(),
-            &(json.len() as u64).to_le_bytes(),
-            &xxh3_64(&json).to_le_bytes(),
-        ]
-        .concat();
+        let head = self.layout.head()?;
         let Self { path, folder, mut file, .. } = self;
         let write = |file: &mut NamedTempFile| {
             file.seek(SeekFrom::Start(0))?;
-            file.write_all(&preamble)?;
-            file.write_all(&json)?;
+            file.write_all(&head)?;
             // The data must be on the disk before the name points to them.
             file.as_file().sync_all()
         };
         write(&mut file).map_err(|e| Error::io(file.path(), e))?;
         file.persist(&path).map_err(|e| Error::io(&path, e.error))?;
         sync_folder(&folder).map_err(|e| Error::io(&folder, e))
-    }
-
-    /// First byte of the data.
-    fn data_start(&self) -> u64 {
-        ((PREAMBLE_BYTES + self.json_bytes) as u64).next_multiple_of(ALIGNMENT)
     }
 
     /// Writes zeros up to byte `end` of the file.
@@ -182,6 +208,6 @@ pub(in crate::weights) fn temporary(path: &Path, folder: &Path) -> io::Result<Na
 }
 
 /// Makes the rename last: on Unix the name is part of the folder's data.
-fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(unix) { File::open(folder)?.sync_all() } else { Ok(()) }
 }
