@@ -35,8 +35,8 @@ PERSON = {
 }
 
 
-def ask(client, text, **more):
-    return client.responses.create(model=MODEL, input=text, **more)
+def ask(client, question, **more):
+    return client.responses.create(model=MODEL, input=question, **more)
 
 
 def plain(client):

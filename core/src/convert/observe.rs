@@ -2,7 +2,9 @@
 
 use crate::backend::{Backend, Weight, upload_i32};
 use crate::error::Result;
-use crate::ops::{CausalConv1d, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv};
+use crate::ops::{
+    CausalConv1d, CopyPages, GatedDeltaRule, MoeCombine, Ops, PagedAttention, Rope, StoreKv,
+};
 use crate::reference::{Cpu, CpuPass};
 use crate::tensor::{DType, Heads, Shape, Tensor};
 
@@ -163,5 +165,8 @@ impl Ops<Cpu> for Observed<'_> {
 
     fn copy_state(&mut self, pairs: &Tensor<Cpu>, state: &mut Tensor<Cpu>) -> Result<()> {
         self.run(|pass| pass.copy_state(pairs, state))
+    }
+    fn copy_pages(&mut self, op: CopyPages<'_, Cpu>) -> Result<()> {
+        self.run(|pass| pass.copy_pages(op))
     }
 }

@@ -156,7 +156,7 @@ impl<B: Backend> Engine<B> {
         let count = if whole { rest.len() } else { rest.len().min(self.transfers.staged_blocks()) };
         let bytes = (count * self.transfers.block_bytes()) as u64;
         let started = Instant::now();
-        self.transfers.to_device(&self.backend, &rest[..count], &self.host)?;
+        self.transfers.copy_to_device(&self.backend, &rest[..count], &self.host)?;
         if count == rest.len() && bytes > 0 {
             let seconds = started.elapsed().as_secs_f64().max(1e-9);
             self.host_bandwidth = 0.5 * (self.host_bandwidth + bytes as f64 / seconds);

@@ -82,7 +82,7 @@ impl<B: Backend> Engine<B> {
         if let Some(mut kv) = room {
             let state = kv.split_off(covered);
             let copies: Vec<_> = sequence.blocks.iter().copied().zip(kv.iter().copied()).collect();
-            self.transfers.to_host(&self.backend, &copies, &mut self.host)?;
+            self.transfers.copy_to_host(&self.backend, &copies, &mut self.host)?;
             let bytes = self.cache.read_state(&self.backend, sequence.slot)?;
             self.host.write(&state, &bytes);
             self.stats.host_written_bytes +=
@@ -118,7 +118,7 @@ impl<B: Backend> Engine<B> {
         };
         self.free_slots.pop();
         let copies: Vec<_> = kv.iter().copied().zip(blocks.iter().copied()).collect();
-        self.transfers.to_device(&self.backend, &copies, &self.host)?;
+        self.transfers.copy_to_device(&self.backend, &copies, &self.host)?;
         let bytes = self.host.read(&state, self.model.config.state_bytes());
         self.cache.write_state(&self.backend, slot, &bytes)?;
         self.stats.host_fetched_bytes +=

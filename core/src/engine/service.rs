@@ -3,14 +3,18 @@
 //! The thread waits for no lock and no reader. A reader that is slow or gone costs its own request
 //! at most; a device error ends all of them, and says so to everyone who asks later.
 
-use super::{Engine, Event, FinishReason, Request, Timing, TokenLogprobs};
+use super::{Engine, EngineStats, Event, FinishReason, Request, Timing, TokenLogprobs};
 use crate::backend::Backend;
 use crate::error::{Error, Result};
 use crate::ids::{SequenceId, TokenId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Time between two publications of the engine's figures.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
 /// What happens to one request.
 #[derive(Debug)]
@@ -74,6 +78,8 @@ struct Shared {
     free_slots: AtomicUsize,
     free_blocks: AtomicUsize,
     fault: OnceLock<String>,
+    /// The engine's figures. The engine skips a turn when a reader holds the lock.
+    stats: Mutex<EngineStats>,
 }
 
 enum Command {
@@ -132,6 +138,11 @@ impl EngineClient {
         }
     }
 
+    /// What the engine counted, a fraction of a second ago.
+    pub fn engine_stats(&self) -> EngineStats {
+        self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// The error that ended the engine, if one did.
     pub fn fault(&self) -> Option<&str> {
         self.shared.fault.get().map(String::as_str)
@@ -169,14 +180,18 @@ impl EngineWorker {
         let guard = EndGuard(Arc::clone(&self.shared));
         let mut streams: HashMap<SequenceId, Stream> = HashMap::new();
         let mut stopping = false;
+        let mut published = None;
         loop {
-            self.publish(&engine, streams.len());
+            self.publish(&engine, streams.len(), &mut published);
             match self.take_commands(&mut engine, &mut streams, stopping) {
                 Next::Gone => break,
                 Next::Stop => stopping = true,
                 Next::Work => {}
             }
             if stopping && streams.is_empty() {
+                if let Err(error) = engine.flush_cache() {
+                    tracing::warn!("the prefix cache was not saved: {error}");
+                }
                 break;
             }
             if let Err(error) = advance(&mut engine, &mut streams) {
@@ -191,7 +206,17 @@ impl EngineWorker {
         }
     }
 
-    fn publish<B: Backend>(&self, engine: &Engine<B>, requests: usize) {
+    fn publish<B: Backend>(
+        &self,
+        engine: &Engine<B>,
+        requests: usize,
+        published: &mut Option<Instant>,
+    ) {
+        let due = published.is_none_or(|at: Instant| requests == 0 || at.elapsed() > PUBLISH_EVERY);
+        if due && let Ok(mut stats) = self.shared.stats.try_lock() {
+            *stats = engine.stats();
+            *published = Some(Instant::now());
+        }
         let (blocks, slots) = engine.free();
         self.shared.requests.store(requests, Ordering::Relaxed);
         self.shared.free_slots.store(slots, Ordering::Relaxed);

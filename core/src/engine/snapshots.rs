@@ -57,7 +57,7 @@ impl<B: Backend> Engine<B> {
         };
         debug_assert_eq!(transfer.to(), Tier::Host);
         let bytes = (transfer.copies.len() * self.transfers.block_bytes()) as u64;
-        let copied = self.transfers.to_host(&self.backend, &transfer.copies, &mut self.host);
+        let copied = self.transfers.copy_to_host(&self.backend, &transfer.copies, &mut self.host);
         prefix.finish_transfer(transfer, copied.is_ok(), &mut self.blocks)?;
         copied?;
         self.stats.host_written_bytes += bytes;

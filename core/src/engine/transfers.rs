@@ -179,7 +179,7 @@ impl<B: Backend> Transfers<B> {
     ///
     /// # Errors
     /// Device errors.
-    pub(super) fn to_host(
+    pub(super) fn copy_to_host(
         &mut self,
         backend: &B,
         copies: &[(BlockId, BlockId)],
@@ -204,7 +204,7 @@ impl<B: Backend> Transfers<B> {
     ///
     /// # Errors
     /// Device errors.
-    pub(super) fn to_device(
+    pub(super) fn copy_to_device(
         &mut self,
         backend: &B,
         copies: &[(BlockId, BlockId)],

@@ -65,7 +65,7 @@ impl Bench {
             tokens: self.tokens,
             profile: self.profile,
         };
-        let options = self.engine.engine(Some(suite.context()));
+        let options = self.engine.engine(Some(suite.context()), 1);
         let job = Job { checkpoint: &checkpoint, suite, options };
         let report = with_backend(&self.engine.backend()?, job)?;
         if self.json {

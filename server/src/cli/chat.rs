@@ -87,7 +87,7 @@ impl BackendVisitor for Session<'_> {
     type Output = ();
 
     fn visit<B: Backend>(mut self, backend: B) -> Result<()> {
-        let options = EngineOptions { prefix_cache: true, ..self.chat.engine.engine(None) };
+        let options = EngineOptions { prefix_cache: true, ..self.chat.engine.engine(None, 1) };
         let mut engine = session::start(backend, &self.model.checkpoint, &options, false)?;
         let mut input = Input::open(self.chat.history.as_ref())?;
         if input.is_terminal() {

@@ -1,11 +1,13 @@
 //! Flags that several commands share.
 
 use crate::backend::{BackendChoice, BackendKind};
+use crate::machine;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use forge_core::engine::{EngineOptions, SamplingParams};
 use forge_core::kv::KvType;
 use forge_core::weights::GenerationDefaults;
+use std::path::PathBuf;
 
 /// A choice that a template may leave open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -80,15 +82,79 @@ pub(crate) struct EngineFlags {
     /// Storage of keys and values
     #[arg(long, value_parser = kv_type_parser(), default_value = "f16", value_name = "TYPE")]
     kv_type: KvType,
-    /// Sequences that the cache has room for
-    #[arg(long, default_value_t = 1, value_name = "N")]
-    slots: usize,
+    /// Sequences at once [default: 4 for serve, else 1]
+    #[arg(long, value_name = "N")]
+    slots: Option<usize>,
     /// Threads of the processor [default: all cores]
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
 }
 
-pub(super) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
+pub(super) /// What is kept of earlier requests, and where.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Prefix cache")]
+pub(crate) struct CacheFlags {
+    /// Compute every prompt from its first token
+    #[arg(long)]
+    no_prefix_cache: bool,
+    /// Device memory for keys, values and saved states, as in 6GiB [default: what the slots need, and most of the rest up to 8GiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    cache_vram: Option<u64>,
+    /// Main memory for what leaves the device; 0 = none [default: a quarter of what is free, at most 8GiB]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    cache_ram: Option<u64>,
+    /// Keep saved states in this folder too, so that they survive a restart
+    #[arg(long, value_name = "FOLDER")]
+    cache_dir: Option<PathBuf>,
+    /// Most bytes in that folder
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "32GiB")]
+    cache_disk: u64,
+}
+
+/// Most main memory that the cache takes unasked.
+const DEFAULT_CACHE_RAM: u64 = 8 << 30;
+
+impl CacheFlags {
+    /// The engine's options with this cache.
+    pub(crate) fn over(&self, options: EngineOptions) -> EngineOptions {
+        let quarter = || machine::memory().map_or(0, |memory| memory.available / 4);
+        EngineOptions {
+            prefix_cache: !self.no_prefix_cache,
+            cache_bytes: self.cache_vram,
+            host_cache_bytes: self.cache_ram.unwrap_or_else(|| quarter().min(DEFAULT_CACHE_RAM)),
+            ..options
+        }
+    }
+
+    /// Folder and size of the disk tier.
+    pub(crate) fn disk(&self) -> Option<(PathBuf, u64)> {
+        let folder = self.cache_dir.clone().filter(|_| !self.no_prefix_cache)?;
+        Some((folder, self.cache_disk))
+    }
+}
+
+/// Bytes with an optional unit: `512MiB`, `6GiB`, `8GB`, `1048576`.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let number: f64 = number.parse().map_err(|_| format!("{text} is not a number of bytes"))?;
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1.0,
+        "k" | "kib" => 1024.0,
+        "m" | "mib" => f64::from(1 << 20),
+        "g" | "gib" => f64::from(1 << 30),
+        "t" | "tib" => f64::from(1 << 30) * 1024.0,
+        "kb" => 1e3,
+        "mb" => 1e6,
+        "gb" => 1e9,
+        "tb" => 1e12,
+        unit => return Err(format!("{unit} is not a unit: use KiB, MiB, GiB, KB, MB or GB")),
+    };
+    Ok((number * factor) as u64)
+}
+
+fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
     PossibleValuesParser::new(["f16", "bf16", "q8_0", "fp8", "f32"])
         .try_map(|name| name.parse::<KvType>())
 }
@@ -105,14 +171,29 @@ impl EngineFlags {
         Ok(BackendChoice { kind: self.backend, device: self.device.clone() })
     }
 
-    /// Sizes of the engine, `context` tokens long unless the user says otherwise.
-    pub(crate) fn engine(&self, context: Option<usize>) -> EngineOptions {
+    /// Sizes of the engine, `context` tokens long and of `slots` slots unless the user says otherwise.
+    pub(crate) fn engine(&self, context: Option<usize>, slots: usize) -> EngineOptions {
         EngineOptions {
             context: self.ctx.or(context),
-            slots: self.slots,
+            slots: self.slots.unwrap_or(slots),
             kv_type: self.kv_type,
             prefix_cache: false,
             ..EngineOptions::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse_bytes;
+
+    #[test]
+    fn bytes_take_units() {
+        assert_eq!(parse_bytes("6GiB"), Ok(6 << 30));
+        assert_eq!(parse_bytes("1.5 MB"), Ok(1_500_000));
+        assert_eq!(parse_bytes("0"), Ok(0));
+        for wrong in ["", "GiB", "5 lightyears", "-1", "1e9"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong}");
         }
     }
 }

@@ -76,7 +76,7 @@ impl Run {
                 stop_tokens: model.stop_tokens.clone(),
                 ..Request::new(tokens)
             },
-            engine: self.engine.engine(Some(context)),
+            engine: self.engine.engine(Some(context), 1),
             model: &model,
             prompt,
             stops: &self.stop,

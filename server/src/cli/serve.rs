@@ -1,8 +1,8 @@
 //! `forge serve`: the HTTP server.
 
-use super::options::EngineFlags;
+use super::options::{CacheFlags, EngineFlags};
 use crate::models::ModelSource;
-use crate::serve::{HttpOptions, ServeOptions, engine_settings, serve};
+use crate::serve::{EngineSettings, HttpOptions, ServeOptions, serve};
 use anyhow::{Result, bail};
 use clap::Args;
 use std::path::PathBuf;
@@ -66,7 +66,12 @@ pub(crate) struct Serve {
     drain_timeout: u64,
     #[command(flatten)]
     engine: EngineFlags,
+    #[command(flatten)]
+    cache: CacheFlags,
 }
+
+/// Sequences at once, unless the user says otherwise.
+const SLOTS: usize = 4;
 
 impl Serve {
     pub(super) fn run(self) -> Result<ExitCode> {
@@ -81,7 +86,12 @@ impl Serve {
             model: ModelSource::from(self.model),
             aliases: self.alias,
             models_dir: self.models_dir,
-            engine: engine_settings(self.engine.backend()?, self.engine.engine(None)),
+            engine: EngineSettings {
+                backend: self.engine.backend()?,
+                options: self.cache.over(self.engine.engine(None, SLOTS)),
+                disk: self.cache.disk(),
+                capacity: 1,
+            },
             max_queue: self.max_queue,
             port: self.port,
             http: HttpOptions {

@@ -84,7 +84,14 @@ impl Generator {
     /// As [`generate`](Self::generate).
     pub(crate) async fn count_tokens(&self, request: GenerateRequest) -> Result<usize, ApiError> {
         let lease = self.hub.acquire(request.model.as_deref()).await?;
-        let work = move || prompt::prompts(&lease.model, &request);
+        let memory = Arc::clone(&self.memory);
+        let work = move || {
+            let mut request = request;
+            if let Input::Chat(conversation) = &mut request.input {
+                memory.restore(conversation);
+            }
+            prompt::prompts(&lease.model, &request)
+        };
         let prompts = tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)??;
         Ok(prompts.iter().map(|prompt| prompt.tokens.len()).sum())
     }

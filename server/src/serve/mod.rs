@@ -20,18 +20,17 @@ mod thinking;
 mod tools;
 mod turns;
 
-use crate::backend::BackendChoice;
 use crate::interrupt::Watch;
 use crate::models::ModelSource;
 use crate::output::note;
 use admission::Gate;
 use anyhow::{Context, Result, anyhow};
-use forge_core::engine::EngineOptions;
 use generator::Generator;
 use http::App;
 pub(crate) use http::HttpOptions;
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
-use models::{Catalog, EngineSettings, ModelHub};
+pub(crate) use models::EngineSettings;
+use models::{Catalog, ModelHub};
 use responses::ResponseStore;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -60,11 +59,6 @@ pub(crate) struct ServeOptions {
     pub(crate) port: u16,
     /// The HTTP side.
     pub(crate) http: HttpOptions,
-}
-
-/// How engines are made on a backend.
-pub(crate) fn engine_settings(backend: BackendChoice, options: EngineOptions) -> EngineSettings {
-    EngineSettings { backend, options, capacity: 1 }
 }
 
 /// Serves until Ctrl-C or SIGTERM.

@@ -9,6 +9,7 @@ use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use forge_core::TokenId;
+use forge_core::engine::EngineStats;
 use forge_core::chat::{Conversation, Message, RenderOptions};
 use forge_core::tokenizer::SpecialTokens;
 use serde::Deserialize;
@@ -242,6 +243,45 @@ pub(crate) async fn openapi() -> Response {
     ([(header::CONTENT_TYPE, "application/json")], DOCUMENT).into_response()
 }
 
+/// The engine's own figures. They begin anew when the model changes.
+fn engine_figures(stats: &EngineStats) {
+    let gauge = |name: &'static str, value: f64| metrics::gauge!(name).set(value);
+    gauge("forge_waiting", stats.waiting as f64);
+    gauge("forge_running", stats.running as f64);
+    gauge("forge_block_bytes", stats.block_bytes as f64);
+    gauge("forge_snapshot_blocks", stats.snapshot_blocks as f64);
+    gauge("forge_prefix_snapshots", stats.prefix.device_snapshots as f64);
+    gauge("forge_prefix_host_snapshots", stats.prefix.host_snapshots as f64);
+    gauge("forge_prefix_blocks", stats.prefix.device_blocks as f64);
+    gauge("forge_prefix_host_blocks", stats.prefix.host_blocks as f64);
+    gauge("forge_prefix_disk_bytes", stats.disk_bytes as f64);
+    gauge("forge_prefix_hit_rate", stats.prefix.hit_rate());
+    gauge("forge_step_seconds_mean", stats.step_time.mean());
+    gauge("forge_step_seconds_p99", stats.step_time.quantile(0.99));
+    gauge("forge_inter_token_seconds_mean", stats.inter_token.mean());
+    gauge("forge_inter_token_seconds_median", stats.inter_token.quantile(0.5));
+    gauge("forge_inter_token_seconds_p99", stats.inter_token.quantile(0.99));
+    let counter = |name: &'static str, value: u64| metrics::counter!(name).absolute(value);
+    counter("forge_steps_total", stats.steps);
+    counter("forge_prefilled_tokens_total", stats.prefilled_tokens);
+    counter("forge_decoded_tokens_total", stats.generated_tokens);
+    counter("forge_reused_tokens_total", stats.reused_tokens);
+    counter("forge_preemptions_total", stats.preemptions);
+    counter("forge_preemptions_recomputed_total", stats.preemptions_recomputed);
+    counter("forge_snapshots_skipped_total", stats.snapshots_skipped);
+    counter("forge_prefix_matched_tokens_total", stats.prefix.matched_tokens);
+    counter("forge_prefix_hit_tokens_total", stats.prefix.hit_tokens);
+    counter("forge_prefix_lost_evicted_tokens_total", stats.prefix.lost_evicted);
+    counter("forge_prefix_lost_no_snapshot_tokens_total", stats.prefix.lost_no_snapshot);
+    counter("forge_prefix_lost_below_fork_tokens_total", stats.prefix.lost_below_fork);
+    counter("forge_prefix_evictions_total", stats.prefix.device_evictions);
+    counter("forge_prefix_host_evictions_total", stats.prefix.host_evictions);
+    counter("forge_host_written_bytes_total", stats.host_written_bytes);
+    counter("forge_host_fetched_bytes_total", stats.host_fetched_bytes);
+    counter("forge_disk_read_bytes_total", stats.disk_read_bytes);
+    counter("forge_disk_errors_total", stats.disk_errors);
+}
+
 /// `GET /metrics`, for Prometheus.
 pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
     let gauge = |name: &'static str, value: usize| metrics::gauge!(name).set(value as f64);
@@ -253,6 +293,7 @@ pub(crate) async fn metrics(State(app): State<Arc<App>>) -> Response {
         gauge("forge_blocks", model.plan.blocks);
         gauge("forge_free_blocks", stats.free_blocks);
         gauge("forge_engine_requests", stats.requests);
+        engine_figures(&model.engine.engine_stats());
     }
     app.metrics.run_upkeep();
     let kind = "text/plain; version=0.0.4; charset=utf-8";

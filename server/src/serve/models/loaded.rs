@@ -2,7 +2,7 @@
 
 use crate::backend::{BackendChoice, BackendVisitor, with_backend};
 use crate::models::{ModelSource, TextModel};
-use crate::output::note;
+use crate::output::{note, size};
 use crate::serve::constraint::SteeringTokens;
 use crate::serve::grammar::Grammars;
 use crate::serve::tools::ToolSyntax;
@@ -12,6 +12,7 @@ use forge_core::chat::ChatTemplate;
 use forge_core::engine::service::{EngineClient, EngineWorker, service};
 use forge_core::engine::{Engine, EngineOptions, MemoryPlan, SamplingParams};
 use forge_core::model::load;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ pub(crate) struct EngineSettings {
     pub(crate) backend: BackendChoice,
     /// Sizes.
     pub(crate) options: EngineOptions,
+    /// Folder and size of the prefix cache's disk tier.
+    pub(crate) disk: Option<(PathBuf, u64)>,
     /// Most requests before one engine.
     pub(crate) capacity: usize,
 }
@@ -73,9 +76,12 @@ impl LoadedModel {
         let (engine, worker) = service(settings.capacity);
         let (ready, answer) = mpsc::channel();
         let (options, choice) = (settings.options.clone(), settings.backend.clone());
+        let disk = settings.disk.clone();
         let (shared, progress) = (Arc::clone(&text), Arc::clone(progress));
         let thread = std::thread::Builder::new().name("engine".into()).spawn(move || {
-            let start = Start { text: shared, options, worker, progress, ready: ready.clone() };
+            let ready_for_start = ready.clone();
+            let start =
+                Start { text: shared, options, disk, worker, progress, ready: ready_for_start };
             if let Err(error) = with_backend(&choice, start) {
                 // Nobody listens any more if the engine had started.
                 let _ = ready.send(Err(error));
@@ -131,6 +137,7 @@ impl LoadedModel {
 struct Start {
     text: Arc<TextModel>,
     options: EngineOptions,
+    disk: Option<(PathBuf, u64)>,
     worker: EngineWorker,
     progress: Arc<Progress>,
     ready: mpsc::Sender<Result<(MemoryPlan, String)>>,
@@ -150,7 +157,13 @@ impl BackendVisitor for Start {
         let model = load(&backend, checkpoint, &mut |state| {
             self.progress.done.store(state.done_bytes, Ordering::Relaxed);
         })?;
-        let engine = Engine::with_plan(backend, model, plan.clone())?;
+        note(plan.cache_line());
+        let mut engine = Engine::with_plan(backend, model, plan.clone())?;
+        if let Some((folder, cap)) = self.disk {
+            engine.attach_disk(&folder, checkpoint.fingerprint(), cap)?;
+            let bytes = engine.stats().disk_bytes;
+            note(format_args!("prefix cache: {} in {}", size(bytes), folder.display()));
+        }
         let _ = self.ready.send(Ok((plan, device)));
         self.worker.run(engine);
         Ok(())

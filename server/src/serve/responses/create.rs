@@ -133,7 +133,7 @@ impl ResponseRequest {
         let Tools { definitions, custom, ignored } =
             tools::tools(self.tools.as_deref().unwrap_or_default())?;
         let mut turns = Turns::default();
-        if let Some(instructions) = &self.instructions {
+        if let Some(instructions) = self.instructions.as_ref().filter(|text| !text.is_empty()) {
             turns.message(Role::System, instructions.as_str());
         }
         if let Some(previous) = &self.previous_response_id {
