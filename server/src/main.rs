@@ -20,7 +20,6 @@ mod synth;
 mod transcript;
 
 use clap::Parser;
-use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 

@@ -1,5 +1,7 @@
 //! The engine behind its channel, on the CPU backend with the embedded model.
 
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
 use forge_core::engine::service::{EngineClient, StreamEvent, Ticket, service};
 use forge_core::engine::{Allowed, Engine, EngineOptions, FinishReason, Request, TokenConstraint};
 use forge_core::model::load;

@@ -90,7 +90,7 @@ pub(crate) struct EngineFlags {
     threads: Option<usize>,
 }
 
-pub(super) /// What is kept of earlier requests, and where.
+/// What is kept of earlier requests, and where.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Prefix cache")]
 pub(crate) struct CacheFlags {
@@ -154,7 +154,7 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
     Ok((number * factor) as u64)
 }
 
-fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
+pub(super) fn kv_type_parser() -> impl TypedValueParser<Value = KvType> {
     PossibleValuesParser::new(["f16", "bf16", "q8_0", "fp8", "f32"])
         .try_map(|name| name.parse::<KvType>())
 }

@@ -107,7 +107,7 @@ pub(crate) fn take_in(replies: &mut [Reply], event: &GenerateEvent) {
         | GenerateEvent::Text { choice, .. }
         | GenerateEvent::ToolCallStart { choice, .. }
         | GenerateEvent::ToolCallArguments { choice, .. }
-        | GenerateEvent::ToolCallEnd { choice, .. }
+        | GenerateEvent::ToolCallEnd { choice }
         | GenerateEvent::Finished { choice, .. } => *choice,
         GenerateEvent::Usage(_) | GenerateEvent::Error(_) => return,
     };
@@ -154,7 +154,7 @@ mod tests {
             },
             GenerateEvent::ToolCallArguments { choice: 0, index: 0, delta: "{".into() },
             GenerateEvent::ToolCallArguments { choice: 0, index: 0, delta: "}".into() },
-            GenerateEvent::ToolCallEnd { choice: 0, index: 0 },
+            GenerateEvent::ToolCallEnd { choice: 0 },
             GenerateEvent::Finished { choice: 0, reason: Finish::ToolCalls },
             GenerateEvent::Usage(Usage { completion_tokens: 4, ..Usage::default() }),
         ];

@@ -16,10 +16,13 @@ pub(crate) struct Grammars {
     factory: ParserFactory,
 }
 
+/// From a text to ids of tokens.
+type Encode = dyn Fn(&str) -> Vec<u32> + Send + Sync;
+
 /// A model's tokens as llguidance sees them.
 struct TokenBytes {
     trie: TokTrie,
-    tokenizer: Arc<dyn Fn(&str) -> Vec<u32> + Send + Sync>,
+    tokenizer: Arc<Encode>,
 }
 
 impl TokenizerEnv for TokenBytes {

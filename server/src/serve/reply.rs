@@ -166,7 +166,7 @@ impl ReplyPath {
                 ToolEvent::Arguments(delta) => {
                     out.push_back(GenerateEvent::ToolCallArguments { choice, index, delta });
                 }
-                ToolEvent::End => out.push_back(GenerateEvent::ToolCallEnd { choice, index }),
+                ToolEvent::End => out.push_back(GenerateEvent::ToolCallEnd { choice }),
             }
         }
     }

@@ -202,8 +202,6 @@ pub(crate) enum GenerateEvent {
     ToolCallEnd {
         /// Reply.
         choice: usize,
-        /// Number of the call in the reply.
-        index: usize,
     },
     /// The reply ended.
     Finished {

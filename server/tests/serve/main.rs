@@ -1,5 +1,7 @@
 //! `forge serve` as a process of its own, over HTTP.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
 mod chat;
 mod client;
 mod fields;

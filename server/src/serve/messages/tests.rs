@@ -23,7 +23,7 @@ fn events() -> Vec<GenerateEvent> {
         GenerateEvent::ToolCallStart { choice, index, id: "call_1".into(), name: "f".into() },
         GenerateEvent::ToolCallArguments { choice, index, delta: "{\"a\":".into() },
         GenerateEvent::ToolCallArguments { choice, index, delta: "1}".into() },
-        GenerateEvent::ToolCallEnd { choice, index },
+        GenerateEvent::ToolCallEnd { choice },
         GenerateEvent::Finished { choice, reason: Finish::ToolCalls },
         usage(7),
     ]

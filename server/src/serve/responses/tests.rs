@@ -29,7 +29,7 @@ fn call(index: usize, name: &str, arguments: &[&str]) -> Vec<GenerateEvent> {
         index,
         delta: (*delta).into(),
     }));
-    events.push(GenerateEvent::ToolCallEnd { choice, index });
+    events.push(GenerateEvent::ToolCallEnd { choice });
     events
 }
 
