@@ -122,10 +122,10 @@ impl PrefixCache {
     /// Blocks that dropping all that may be dropped would free.
     fn reclaimable(&self, tier: Tier, pool: &BlockPool) -> usize {
         let all = self.holdings[tier.index()].reclaimable(pool);
-        let kept: BTreeSet<BlockId> = self
-            .entries
-            .values()
-            .filter(|entry| entry.is_in(tier) && !may_drop(entry, tier))
+        let kept: BTreeSet<BlockId> = self.residents[tier.index()]
+            .iter()
+            .filter_map(|id| self.entries.get(id))
+            .filter(|entry| !may_drop(entry, tier))
             .flat_map(|entry| entry.copies[tier.index()].iter().flat_map(Copy::blocks))
             .filter(|block| self.holdings[tier.index()].count(*block) == pool.references(*block))
             .collect();

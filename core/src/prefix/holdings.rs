@@ -18,9 +18,12 @@ impl Copy {
         self.kv.iter().chain(&self.state).copied()
     }
 
-    /// Blocks that dropping this copy would free.
+    /// Blocks that dropping this copy would free. Who shares blocks shares a prefix of them, and a
+    /// state is shared as a whole, so the count ends at the first block that others hold. A transfer in flight holds what it
+    /// copies, anywhere; meanwhile the count may be too small.
     pub(super) fn exclusive(&self, pool: &BlockPool) -> usize {
-        self.blocks().filter(|block| pool.references(*block) == 1).count()
+        let alone = |block: &&BlockId| pool.references(**block) == 1;
+        self.kv.iter().rev().take_while(alone).count() + self.state.iter().take_while(alone).count()
     }
 }
 

@@ -295,6 +295,12 @@ impl World {
             let copies = self.cache.entries.values();
             let copies: Vec<_> =
                 copies.filter_map(|entry| entry.copies[tier.index()].as_ref()).collect();
+            let pool = if tier == Tier::Device { &self.pool } else { &self.cache.host };
+            for copy in &copies {
+                let alone = copy.blocks().filter(|block| pool.references(*block) == 1).count();
+                let exclusive = copy.exclusive(pool);
+                assert!(exclusive == alone || exclusive < alone && !self.transfers.is_empty());
+            }
             for block in copies.iter().flat_map(|copy| copy.blocks()) {
                 *counts.entry(block).or_insert(0) += 1;
             }

@@ -1,5 +1,6 @@
 //! `forge bench`: speed of a model on a backend, beside what the device could read.
 
+use super::agents::Agents;
 use super::options::EngineFlags;
 use crate::backend::{BackendVisitor, with_backend};
 use crate::bench::{Report, Suite};
@@ -7,7 +8,7 @@ use crate::models::ModelSource;
 use crate::output::{note, print, print_json};
 use crate::session;
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, Subcommand};
 use forge_core::Backend;
 use forge_core::engine::EngineOptions;
 use forge_core::weights::Checkpoint;
@@ -19,9 +20,12 @@ use std::process::ExitCode;
 /// Prompts are random tokens. Lengths beyond the model's context are left out.
 #[derive(Args, Debug)]
 #[command(
+    args_conflicts_with_subcommands = true,
     after_help = "Example:\n  forge bench 4b.gguf --prompt-tokens 512,4096 --depths 0,8192 --json"
 )]
 pub(crate) struct Bench {
+    #[command(subcommand)]
+    suite: Option<Other>,
     /// Folder, .gguf or .ytf [default: the embedded forge-tiny]
     #[arg(value_name = "MODEL")]
     model: Option<PathBuf>,
@@ -44,8 +48,17 @@ pub(crate) struct Bench {
     engine: EngineFlags,
 }
 
+/// Measurements of another kind.
+#[derive(Subcommand, Debug)]
+enum Other {
+    Agents(Agents),
+}
+
 impl Bench {
     pub(super) fn run(self) -> Result<ExitCode> {
+        if let Some(Other::Agents(agents)) = self.suite {
+            return agents.run();
+        }
         if self.tokens < 2 {
             bail!("tokens: {} is too few to measure, use 2 or more", self.tokens);
         }

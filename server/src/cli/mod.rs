@@ -1,5 +1,6 @@
 //! The command line: one clap struct a command.
 
+mod agents;
 mod bench;
 mod chat;
 mod completions;
