@@ -91,8 +91,8 @@ pub enum EvictionPolicy {
     /// Lowest `p * d / (bytes * age)`: chance of another use, tokens that a use saves, bytes that
     /// dropping frees, time since the last use.
     Reuse,
-    /// Lowest `30 s / age + kv_bytes(d) / bytes`, forks last: keeps a stable part of a set that is
-    /// too large, where recency would keep nothing.
+    /// Lowest `p * (30 s / age + kv_bytes(d) / bytes)`, forks last: keeps a stable part of a set that
+    /// is too large, where recency would keep nothing.
     Density,
 }
 

@@ -22,6 +22,10 @@
 //! | 160 | 23.7 (26.7) | 0.0 | 2.4 (0.2) | 94.5 | 94.4 |
 //! | 320 | 0.0 | 0.0 | 0.0 | 94.5 (88.9) | 94.5 |
 //!
+//! [`EvictionPolicy::Density`], usual without a host tier, gives f32 94.6 at 40 tenants, 76.5 at 80 and
+//! 4.1 at 160; bf16 94.6, 81.6 (76.8) and 16.9 (14.5). The chance of reuse in it is an addition: without
+//! it, f32 has 86.5 at 40 tenants, since what dialogues left behind lies beside what they need.
+//!
 //! The cells that differ are those where the set in use just exceeds the cache: there the share that
 //! survives follows the spread of the pauses, of which only these figures tell. The other traces are
 //! inferred in the same way, from less.
