@@ -66,12 +66,13 @@ impl<B: Backend> Engine<B> {
     /// Gives a sequence a slot and the blocks of its prompt, or returns it if there is no room yet or
     /// its prefix is on the way from the host.
     fn start(&mut self, mut sequence: Sequence) -> Result<Option<Box<Sequence>>> {
-        let found = self.prefix.as_ref().map(|p| p.lookup(sequence.salt, &sequence.tokens));
-        if let Some(found) = &found
-            && (self.begin_load(&mut sequence, found) || self.begin_fetch(found)?)
+        if let Some(found) = self.look_up(&sequence)
+            && (self.begin_load(&mut sequence, &found) || self.begin_fetch(&found)?)
         {
             return Ok(Some(Box::new(sequence)));
         }
+        // A fetch that found no room may have dropped what the first look-up saw.
+        let found = self.look_up(&sequence);
         let Some(hit) = self.take_prefix(&mut sequence, found.and_then(|f| f.device))? else {
             return Ok(Some(Box::new(sequence)));
         };
@@ -88,6 +89,10 @@ impl<B: Backend> Engine<B> {
         sequence.started.get_or_insert_with(Instant::now);
         self.running.push(sequence);
         Ok(None)
+    }
+
+    fn look_up(&self, sequence: &Sequence) -> Option<Match> {
+        self.prefix.as_ref().map(|prefix| prefix.lookup(sequence.salt, &sequence.tokens))
     }
 
     /// Takes the saved prefix into the sequence, and allocates the rest of its prompt. Returns the
