@@ -20,6 +20,7 @@ mod synth;
 mod transcript;
 
 use clap::Parser;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
@@ -32,7 +33,11 @@ fn log_filter() -> EnvFilter {
 }
 
 fn main() -> ExitCode {
-    tracing_subscriber::fmt().with_env_filter(log_filter()).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(log_filter())
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
     match cli::Cli::parse().run() {
         Ok(code) => code,
         // The reader of our output went away, as `head` does: nobody is left to tell.

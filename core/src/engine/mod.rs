@@ -328,6 +328,12 @@ impl<B: Backend> Engine<B> {
         (self.blocks.free(), self.free_slots.len())
     }
 
+    /// KV blocks that no request holds: free ones, and those of the prefix cache, which give way. Blocks
+    /// that a request shares with the cache count as well.
+    pub fn available_blocks(&self) -> usize {
+        self.blocks.free() + self.prefix.as_ref().map_or(0, PrefixCache::device_blocks)
+    }
+
     /// What the engine counted, and what holds now.
     pub fn stats(&self) -> EngineStats {
         EngineStats {

@@ -67,7 +67,7 @@ pub struct ServiceStats {
     pub requests: usize,
     /// State slots that nobody holds.
     pub free_slots: usize,
-    /// KV blocks that nobody holds.
+    /// KV blocks that no request holds; those of the prefix cache give way when they are needed.
     pub free_blocks: usize,
 }
 
@@ -217,7 +217,8 @@ impl EngineWorker {
             *stats = engine.stats();
             *published = Some(Instant::now());
         }
-        let (blocks, slots) = engine.free();
+        let (_, slots) = engine.free();
+        let blocks = engine.available_blocks();
         self.shared.requests.store(requests, Ordering::Relaxed);
         self.shared.free_slots.store(slots, Ordering::Relaxed);
         self.shared.free_blocks.store(blocks, Ordering::Relaxed);

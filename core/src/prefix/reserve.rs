@@ -1,10 +1,16 @@
-//! Host blocks for preempted sequences, from the same budget as the host copies of snapshots.
+//! What others need to know of the blocks: how many the cache holds, and host blocks for preempted
+//! sequences, from the same budget as the host copies of snapshots.
 
-use super::PrefixCache;
+use super::{PrefixCache, Tier};
 use crate::error::Result;
 use crate::ids::BlockId;
 
 impl PrefixCache {
+    /// Different device blocks that snapshots hold.
+    pub fn device_blocks(&self) -> usize {
+        self.holdings[Tier::Device.index()].distinct()
+    }
+
     /// Host blocks for the caller's own use, after dropping host copies for them. `None` if that
     /// many cannot be had. Give them back with [`PrefixCache::release_host`].
     ///

@@ -209,7 +209,7 @@ fn figures_count() {
     };
     assert_eq!(value("forge_generated_tokens_total"), "3");
     assert_eq!(value("forge_prompt_tokens_total"), reply["usage"]["prompt_tokens"].to_string());
-    assert_eq!(value("forge_free_slots"), "1");
+    assert_eq!(value("forge_free_slots"), "4");
     assert!(
         metrics
             .contains("forge_http_requests_total{route=\"/v1/chat/completions\",status=\"200\"} 1")
