@@ -16,7 +16,7 @@ const DEFAULT_CONTEXT: usize = 32_768 + 4_096;
 /// Most device memory that the prefix cache takes unasked.
 const DEFAULT_CACHE: u64 = 8 << 30;
 
-/// The same where the device does not tell how much is free.
+/// The same where the device does not tell how much is free; at most three times what the slots need.
 const UNKNOWN_CACHE: u64 = 256 << 20;
 
 /// Context that slots rather share than have less each.
@@ -125,7 +125,9 @@ impl MemoryPlan {
             }
             None if !prefix_cache => all.min(blocks_that_fit),
             // Without a figure from the device a modest amount.
-            None if info.free_bytes == 0 => all + (UNKNOWN_CACHE / block_bytes) as usize,
+            None if info.free_bytes == 0 => {
+                all + ((UNKNOWN_CACHE / block_bytes) as usize).min(3 * (all + snapshot_blocks))
+            }
             None => {
                 let extra = (DEFAULT_CACHE / block_bytes) as usize;
                 all.min(blocks_that_fit) + (spare / 10 * 9).min(extra)
