@@ -75,7 +75,9 @@ def memory_kib(process):
 def main():
     program = sys.argv[1] if len(sys.argv) > 1 else "forge"
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 60
-    with Server(program, "--ctx", "1024", "--slots", "4", "--max-queue", "16") as server:
+    # A cache that is full after seconds: what grows afterwards is a leak.
+    cache = ("--cache-vram", "16MiB", "--cache-ram", "16MiB")
+    with Server(program, "--ctx", "1024", "--slots", "4", "--max-queue", "16", *cache) as server:
         address = urlparse(server.url).netloc
         start = get(address, "/slots")
         counts = {key: 0 for key in ("left", 200, 400, 429)}
