@@ -138,7 +138,7 @@ impl<B: Backend> Engine<B> {
         let costs = Costs {
             block_bytes: self.transfers.block_bytes(),
             bytes_per_second: self.host_bandwidth,
-            seconds_per_token: self.seconds_per_token,
+            seconds_per_token: self.token_cost(),
         };
         let Some(prefix) = &mut self.prefix else { return Ok(false) };
         let Some(host) = found.host else { return Ok(false) };

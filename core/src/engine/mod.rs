@@ -150,8 +150,8 @@ pub struct Engine<B: Backend> {
     since_chunk: usize,
     /// The last pass gave no tokens, so its time falls into the next one.
     unsettled: bool,
-    /// Seconds to compute a prompt token, and bytes per second from the host, as measured.
-    seconds_per_token: f64,
+    /// Seconds to compute a prompt token, once measured, and bytes per second from the host.
+    seconds_per_token: Option<f64>,
     host_bandwidth: f64,
     started: Instant,
     stats: EngineStats,
@@ -170,6 +170,9 @@ enum Profile {
     Wanted,
     Done(Vec<OpTotal>),
 }
+
+/// Time to compute a prompt token before one was measured: long, so that what was saved is used.
+const FIRST_SECONDS_PER_TOKEN: f64 = 1e-3;
 
 /// Speed of copies from the host before one was measured: a slow bus.
 const FIRST_HOST_BANDWIDTH: f64 = 4e9;
@@ -225,7 +228,7 @@ impl<B: Backend> Engine<B> {
             costs: StepCosts::default(),
             since_chunk: 0,
             unsettled: false,
-            seconds_per_token: 0.0,
+            seconds_per_token: None,
             host_bandwidth: FIRST_HOST_BANDWIDTH,
             started: Instant::now(),
             stats: EngineStats::default(),
@@ -424,6 +427,11 @@ impl<B: Backend> Engine<B> {
             Profile::Done(ops) => Ok((events?, ops)),
             Profile::Off | Profile::Wanted => Ok((events?, Vec::new())),
         }
+    }
+
+    /// Expected seconds to compute a prompt token.
+    fn token_cost(&self) -> f64 {
+        self.seconds_per_token.unwrap_or(FIRST_SECONDS_PER_TOKEN)
     }
 
     /// Gives back the slot and the blocks of a sequence that leaves the device.

@@ -85,6 +85,7 @@ impl<B: Backend> Engine<B> {
     /// Starts to read a prefix from the disk if that beats computing. True if the sequence has to
     /// wait for it.
     pub(super) fn begin_load(&mut self, sequence: &mut Sequence, found: &Match) -> bool {
+        let token_cost = self.token_cost();
         let Some(disk) = &mut self.disk else { return false };
         if sequence.read_from_disk {
             return false;
@@ -94,9 +95,7 @@ impl<B: Backend> Engine<B> {
         let held = found.host.map_or(0, |host| host.position).max(found.hit());
         let Some((position, bytes)) = disk.find(salt, tokens, limit) else { return false };
         let saved = position.saturating_sub(held);
-        let worth = bytes as f64 / DISK_BANDWIDTH < saved as f64 * self.seconds_per_token
-            // Nothing is measured yet: reading is what disks are for.
-            || self.seconds_per_token == 0.0;
+        let worth = bytes as f64 / DISK_BANDWIDTH < saved as f64 * token_cost;
         sequence.read_from_disk = saved >= WORTH_READING && worth && disk.load(salt, tokens, limit);
         sequence.read_from_disk
     }

@@ -133,8 +133,8 @@ impl<B: Backend> Engine<B> {
                 let computed = sequence.timing.prompt_tokens - sequence.timing.reused_tokens;
                 if let Some(started) = sequence.started.filter(|_| computed > 0) {
                     let seconds = (now - started).as_secs_f64() / computed as f64;
-                    let mean = &mut self.seconds_per_token;
-                    *mean = if *mean == 0.0 { seconds } else { *mean + NEWEST * (seconds - *mean) };
+                    let mean = self.seconds_per_token.unwrap_or(seconds);
+                    self.seconds_per_token = Some(mean + NEWEST * (seconds - mean));
                 }
             }
         }
