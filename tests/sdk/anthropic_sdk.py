@@ -6,31 +6,15 @@ import sys
 import anthropic
 import jsonschema
 
-from server import Server, run
+from server import CITY, KEY, MODEL, PERSON, Server, run
 
-MODEL = "forge-tiny"
-KEY = "test-key"
 TOOLS = [
     {
         "name": "get_weather",
         "description": "Weather of a city",
-        "input_schema": {
-            "type": "object",
-            "properties": {"city": {"type": "string"}},
-            "required": ["city"],
-            "additionalProperties": False,
-        },
+        "input_schema": CITY,
     }
 ]
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 20},
-        "age": {"type": "integer", "minimum": 0, "maximum": 150},
-    },
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
 THINKING = {"type": "enabled", "budget_tokens": 100}
 
 

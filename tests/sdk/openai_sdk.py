@@ -6,34 +6,18 @@ import sys
 import jsonschema
 import openai
 
-from server import Server, run
+from server import CITY, KEY, MODEL, PERSON, Server, run
 
-MODEL = "forge-tiny"
-KEY = "test-key"
 TOOLS = [
     {
         "type": "function",
         "function": {
             "name": "get_weather",
             "description": "Weather of a city",
-            "parameters": {
-                "type": "object",
-                "properties": {"city": {"type": "string"}},
-                "required": ["city"],
-                "additionalProperties": False,
-            },
+            "parameters": CITY,
         },
     }
 ]
-PERSON = {
-    "type": "object",
-    "properties": {
-        "name": {"type": "string", "maxLength": 20},
-        "age": {"type": "integer", "minimum": 0, "maximum": 150},
-    },
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
 
 
 def ask(client, text, **more):

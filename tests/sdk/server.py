@@ -1,8 +1,27 @@
-"""Starts `forge serve` with the embedded model on a free port."""
+"""Starts `forge serve` with the embedded model on a free port; what the suites of all SDKs ask for."""
 
 import subprocess
 import sys
 import threading
+
+MODEL = "forge-tiny"
+KEY = "test-key"
+# Schema of a tool's arguments, and of a structured answer.
+CITY = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 20},
+        "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
 
 
 class Server:

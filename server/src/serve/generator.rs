@@ -284,7 +284,7 @@ impl Replies {
                 replies.paths.push(path);
                 replies.cached.push(0);
                 let engine_request = Request {
-                    boundaries: prompt.cuts(),
+                    boundaries: prompt.boundaries.clone(),
                     sampling: request.sampling.params(&model.text.checkpoint.generation, choice),
                     max_tokens: request.max_tokens,
                     stop_tokens: model.text.stop_tokens.clone(),

@@ -15,31 +15,8 @@ pub(crate) struct Prompt {
     pub(crate) text: String,
     /// Tokens.
     pub(crate) tokens: Vec<TokenId>,
-    /// Places that later prompts are likely to share.
-    pub(crate) boundaries: Vec<(usize, BoundaryKind)>,
-}
-
-impl Prompt {
-    /// Where prefill stops to save the state.
-    pub(crate) fn cuts(&self) -> Vec<Boundary> {
-        let cut = |&(position, kind): &(usize, BoundaryKind)| {
-            let kind = match kind {
-                BoundaryKind::System => Kind::System,
-                BoundaryKind::User => Kind::User,
-            };
-            Boundary { position, kind }
-        };
-        self.boundaries.iter().map(cut).collect()
-    }
-}
-
-/// What ends at a boundary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BoundaryKind {
-    /// System messages and tools.
-    System,
-    /// The last message before the model's turn.
-    User,
+    /// Places that later prompts are likely to share: prefill stops there to save the state.
+    pub(crate) boundaries: Vec<Boundary>,
 }
 
 /// The prompts of a request.
@@ -147,7 +124,7 @@ pub(crate) fn boundaries(
     options: &RenderOptions,
     text: &str,
     tokens: &[TokenId],
-) -> Vec<(usize, BoundaryKind)> {
+) -> Vec<Boundary> {
     let open =
         RenderOptions { add_generation_prompt: false, continue_final: false, ..options.clone() };
     let shared = |shorter: &Conversation| {
@@ -167,11 +144,13 @@ pub(crate) fn boundaries(
             shared(&shorter)
         };
         let end = with("\u{1}").into_iter().chain(with("\u{2}")).min();
-        found.extend(end.filter(|end| *end > 0).map(|end| (end, BoundaryKind::System)));
+        found.extend(
+            end.filter(|end| *end > 0).map(|position| Boundary { position, kind: Kind::System }),
+        );
     }
     if !options.continue_final {
         let end = turn_start(model, conversation, &open, text, tokens);
-        found.extend(end.map(|end| (end, BoundaryKind::User)));
+        found.extend(end.map(|position| Boundary { position, kind: Kind::User }));
     }
     found
 }

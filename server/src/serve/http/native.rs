@@ -163,7 +163,7 @@ pub(crate) async fn apply_template(
         let boundaries = prompt::boundaries(&lease.model, &conversation, &options, &text, &tokens);
         let boundaries = boundaries
             .iter()
-            .map(|(at, kind)| json!({"tokens": at, "after": format!("{kind:?}").to_lowercase()}));
+            .map(|boundary| json!({"tokens": boundary.position, "after": boundary.kind}));
         Ok::<_, ApiError>(json!({
             "prompt": text, "tokens": tokens.len(), "boundaries": boundaries.collect::<Vec<_>>(),
         }))

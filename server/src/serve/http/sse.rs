@@ -54,6 +54,30 @@ pub(crate) trait Encoder: Send + 'static {
     }
 }
 
+/// Gives an encoder every event of a reply whose frames nobody reads: it ends up with all of it.
+///
+/// # Errors
+/// The error that ended the request.
+pub(crate) async fn exhaust(
+    mut generation: Generation,
+    encoder: &mut impl Encoder,
+) -> Result<(), ApiError> {
+    let mut frames = Vec::new();
+    encoder.head(&generation.head(), &mut frames);
+    while let Some(event) = generation.next().await {
+        if let GenerateEvent::Error(error) = event {
+            return Err(error);
+        }
+        let last = matches!(event, GenerateEvent::Usage(_));
+        encoder.event(event, &mut frames);
+        frames.clear();
+        if last {
+            return Ok(());
+        }
+    }
+    Err(ApiError::internal("the reply broke off"))
+}
+
 /// A generation that may still be on its way: a model may have to be loaded first.
 pub(crate) type Pending =
     Pin<Box<dyn Future<Output = Result<Generation, ApiError>> + Send + 'static>>;

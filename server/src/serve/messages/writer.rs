@@ -4,7 +4,7 @@
 use super::content::SEAL;
 use crate::serve::error::{ApiError, ErrorFormat};
 use crate::serve::generation::{Generation, Head};
-use crate::serve::http::sse::{Encoder, Frame};
+use crate::serve::http::sse::{Encoder, Frame, exhaust};
 use crate::serve::reply::new_id;
 use crate::serve::request::{Finish, GenerateEvent, Usage};
 use serde_json::{Value, json};
@@ -230,23 +230,11 @@ impl Encoder for MessageWriter {
 /// # Errors
 /// The error that ended the request.
 pub(super) async fn whole(
-    mut generation: Generation,
+    generation: Generation,
     mut writer: MessageWriter,
 ) -> Result<Value, ApiError> {
-    let mut frames = Vec::new();
-    writer.head(&generation.head(), &mut frames);
-    while let Some(event) = generation.next().await {
-        if let GenerateEvent::Error(error) = event {
-            return Err(error);
-        }
-        let last = matches!(event, GenerateEvent::Usage(_));
-        writer.event(event, &mut frames);
-        frames.clear();
-        if last {
-            return Ok(writer.into_message());
-        }
-    }
-    Err(ApiError::internal("the reply broke off"))
+    exhaust(generation, &mut writer).await?;
+    Ok(writer.into_message())
 }
 
 /// `usage`. Nothing is charged for keeping a prefix, so none counts as created.

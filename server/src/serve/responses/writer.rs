@@ -5,7 +5,7 @@ use super::item::{Events, Item, Kind};
 use super::store::{ResponseStore, Stored};
 use crate::serve::error::{ApiError, ErrorKind};
 use crate::serve::generation::{Generation, Head};
-use crate::serve::http::sse::{Encoder, Frame};
+use crate::serve::http::sse::{Encoder, Frame, exhaust};
 use crate::serve::openai::logprob_entries;
 use crate::serve::reply::new_id;
 use crate::serve::request::{Finish, GenerateEvent, TokenLogprob, Usage};
@@ -238,23 +238,11 @@ impl Encoder for ResponseWriter {
 /// # Errors
 /// The error that ended the request.
 pub(super) async fn whole(
-    mut generation: Generation,
+    generation: Generation,
     mut writer: ResponseWriter,
 ) -> Result<Value, ApiError> {
-    let mut frames = Vec::new();
-    writer.head(&generation.head(), &mut frames);
-    while let Some(event) = generation.next().await {
-        if let GenerateEvent::Error(error) = event {
-            return Err(error);
-        }
-        let last = matches!(event, GenerateEvent::Usage(_));
-        writer.event(event, &mut frames);
-        frames.clear();
-        if last {
-            return Ok(writer.into_response());
-        }
-    }
-    Err(ApiError::internal("the reply broke off"))
+    exhaust(generation, &mut writer).await?;
+    Ok(writer.into_response())
 }
 
 /// The events of a stored response, as if it were made now, after number `after`.
